@@ -93,13 +93,23 @@ void unset_report(const unset_names *u, const diag *d)
 
 /* ---- which command ---- */
 
-static bool same_words(const shell_command *x, const shell_command *y)
+/* The next word from `i` on that matters, or the end. */
+static uint32_t next_word(const shell_command *c, word_matters matters, uint32_t i)
 {
-  if (x->count != y->count) return false;
-  for (uint32_t i = 0; i < x->count; i++) {
-    if (strcmp(x->words[i].text, y->words[i].text) != 0) return false;
+  while (i < c->count && matters != NULL && !matters(c->words[i].text))
+    i++;
+  return i;
+}
+
+static bool same_words(const shell_command *x, const shell_command *y, word_matters matters)
+{
+  uint32_t i = next_word(x, matters, 0), k = next_word(y, matters, 0);
+  while (i < x->count && k < y->count) {
+    if (strcmp(x->words[i].text, y->words[k].text) != 0) return false;
+    i = next_word(x, matters, i + 1);
+    k = next_word(y, matters, k + 1);
   }
-  return true;
+  return i == x->count && k == y->count;
 }
 
 static const char *entry_name(const shell_command *c)
@@ -126,7 +136,7 @@ static void note_others(const shell_script *s, const command_fit *fits, const sh
   const char *lines = NULL;
   for (uint32_t i = 0; i < s->count; i++) {
     const shell_command *c = &s->commands[i];
-    if (c == chosen || fits[i] == COMMAND_OTHER || same_words(c, chosen)) continue;
+    if (c == chosen || fits[i] == COMMAND_OTHER || same_words(c, chosen, NULL)) continue;
     const char *one = arena_printf(a, "%.80s in line %d", entry_name(c), c->at.line);
     if (lines != NULL && strstr(lines, one) != NULL) continue;
     lines = lines == NULL ? one : arena_printf(a, "%s, %s", lines, one);
@@ -136,8 +146,8 @@ static void note_others(const shell_script *s, const command_fit *fits, const sh
               lines);
 }
 
-const shell_command *training_command(const shell_script *s, const command_fit *fits, arena *a,
-                                      diag *d)
+const shell_command *training_command(const shell_script *s, const command_fit *fits,
+                                      word_matters matters, arena *a, diag *d)
 {
   const shell_command *chosen = NULL;
   command_fit fit = COMMAND_REFUSED;
@@ -160,7 +170,7 @@ const shell_command *training_command(const shell_script *s, const command_fit *
     bool exclusive = c != chosen && fits[i] == COMMAND_TRAINS && c->branch != NULL &&
                      c->branch->condition == chosen->branch->condition &&
                      c->branch->arm != chosen->branch->arm;
-    if (exclusive && !same_words(c, chosen)) {
+    if (exclusive && !same_words(c, chosen, matters)) {
       report_branches(chosen, c, a, d);
       return NULL;
     }
@@ -173,7 +183,7 @@ const shell_command *training_command(const shell_script *s, const command_fit *
       same_elsewhere =
           same_elsewhere ||
           (c != chosen && c->branch != NULL && c->branch->condition == chosen->branch->condition &&
-           c->branch->arm != chosen->branch->arm && same_words(c, chosen));
+           c->branch->arm != chosen->branch->arm && same_words(c, chosen, matters));
     }
     const shell_unknown *why = chosen->branch->why;
     if (!same_elsewhere)

@@ -16,11 +16,14 @@ typedef enum command_fit {
   COMMAND_TRAINS
 } command_fit;
 
+/* Whether a word can change the prediction. */
+typedef bool (*word_matters)(const char *word);
+
 /* The command that trains: the last one that offsim predicts, or else the last refused one; NULL
- * without an error: there is none. Others are named in a note. Two different ones in branches
- * that cannot be decided are an error. */
-const shell_command *training_command(const shell_script *s, const command_fit *fits, arena *a,
-                                      diag *d);
+ * without an error: there is none. Others are named in a note. Two in branches that cannot be decided
+ * are an error if words differ that matter; with `matters` NULL all do. */
+const shell_command *training_command(const shell_script *s, const command_fit *fits,
+                                      word_matters matters, arena *a, diag *d);
 
 /* The arguments that depend on unknown parts, for one message about all: empty when zeroed. */
 typedef struct hanging {

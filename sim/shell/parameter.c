@@ -379,6 +379,9 @@ static bool use_default(parameter *q, char operator_, bool null_counts)
   if (operator_ == '-') return add_word(q);
   const char *text = rest_text(q, q->p, q->end, EXPAND_VALUE);
   if (text == NULL) return false;
+  bool is_argument = q->s.name[0] >= '0' && q->s.name[0] <= '9';
+  if (operator_ == '?' && !is_argument) /* as with set -u */
+    return add_value(q->b, unknown_text(e, q->s.name, q->s.written, q->s.at), q->in_quotes);
   if (operator_ == '?') {
     const char *plain = plain_text(e, text);
     bool says = plain != NULL && *plain != '\0';

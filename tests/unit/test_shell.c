@@ -280,7 +280,8 @@ static void ends(void **state)
 {
   (void)state;
   static const example cases[] = {
-    { "python x.py ${N:?how many}", "N is not set; --env N=VALUE sets it (how many)" },
+    { "python x.py ${1:?how many}",
+      "argument $1 is not given; --arg VALUE gives the script's arguments (how many)" },
     { "if [ $# -lt 2 ]; then exit 1; fi; python x.py", "exit 1" },
     { "set -e; [ a = b ]; python x.py", "[ a = b ] fails under set -e" },
   };

@@ -321,7 +321,11 @@ static void test_conditions(void **state)
   } cases[] = {
     { MICRO OFFLOAD ACTOR "strategy=megatron\n",
       "run:3:34: error: strategy is megatron; activation offload needs fsdp or fsdp2" },
-    { MICRO ACTOR "strategy=veomni\n", "offsim predicts verl's fsdp, fsdp2 and megatron" },
+    { MICRO ACTOR "strategy=torchtitan\n", "strategy is torchtitan; offsim predicts verl's fsdp, "
+                                           "fsdp2, fsdp_turbo, veomni and megatron" },
+    { MICRO ACTOR "strategy=veomni\n" ACTOR "veomni.expert_parallel_size=8\n",
+      "expert_parallel_size is 8; expert parallelism of verl's FSDP engines is not predicted" },
+    { MICRO OFFLOAD ACTOR "strategy=veomni\n", "VeOmni's own activation offload is not predicted" },
     { ACTOR "strategy=fsdp\n", "neither actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu nor" },
     { MICRO ACTOR "ppo_micro_batch_size=32\n", "give the latter alone" },
     { MICRO ACTOR "ppo_mini_batch_size=4\n", "at least one for each of the 8 data parallel" },

@@ -647,7 +647,7 @@ static bool take_script(shell_reader *p, const shell_script *script)
         is_option(script->commands[i].words[0].text) ? COMMAND_OTHER : fit_of(&script->commands[i]);
     any = any || fits[i] != COMMAND_OTHER;
   }
-  const shell_command *c = training_command(script, fits, r->a, r->d);
+  const shell_command *c = training_command(script, fits, NULL, r->a, r->d);
   if (c == NULL) {
     return diag_ok(r->d) && take_lists(p, script);
   }

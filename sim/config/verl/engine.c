@@ -1,7 +1,7 @@
 /*
- * The engine that trains the actor. Hydra's configuration of that name chooses it
- * (ppo_megatron_trainer), and only Megatron-LM's has keys of its own; `strategy` alone, where it is
- * given, is decisive. Source: verl/trainer/config: ppo_trainer.yaml, ppo_megatron_trainer.yaml;
+ * The engine that trains the actor. Hydra's group of that name chooses it (model_engine=megatron), or
+ * an older configuration (ppo_megatron_trainer); `strategy` alone, where it is given, is decisive.
+ * Source: verl/trainer/config: ppo_trainer.yaml, ppo_megatron_trainer.yaml, model_engine, actor;
  * verl/trainer/main_ppo.py.
  */
 #include <string.h>
@@ -48,11 +48,57 @@ static void note_config(const verl_reader *r, const verl_given *config)
   }
 }
 
+/* Names of VeOmni and FSDP-Turbo for what FSDP's engine has too (verl/workers/config/engine.py,
+ * verl/trainer/config/engine/fsdp.yaml). */
+static void rename_keys(verl_reader *r)
+{
+  static const struct {
+    verl_fsdp_kind of;
+    const char *name, *fsdps;
+  } renamed[] = {
+    { FSDP_OF_VEOMNI, OMNI "fsdp_size", FSDP "fsdp_size" },
+    { FSDP_OF_VEOMNI, OMNI "ulysses_parallel_size", FSDP "ulysses_sequence_parallel_size" },
+    { FSDP_OF_VEOMNI, OMNI "param_offload", FSDP "param_offload" },
+    { FSDP_OF_VEOMNI, OMNI "optimizer_offload", FSDP "optimizer_offload" },
+    { FSDP_OF_VEOMNI, OMNI "enable_fsdp_offload", FSDP "offload_policy" },
+    { FSDP_OF_VEOMNI, OMNI "enable_full_shard", FSDP "reshard_after_forward" },
+    { FSDP_OF_VEOMNI, OMNI "forward_prefetch", FSDP "forward_prefetch" },
+    { FSDP_OF_VEOMNI, OMNI "full_determinism", FSDP "full_determinism" },
+    { FSDP_TURBO, TURBO "distributed.fully_shard_parallel_size", FSDP "fsdp_size" },
+    { FSDP_TURBO, TURBO "distributed.ulysses_parallel_size",
+      FSDP "ulysses_sequence_parallel_size" },
+    { FSDP_TURBO, TURBO "distributed.fsdp_plan.param_dtype", FSDP "mixed_precision.param_dtype" },
+    { FSDP_TURBO, TURBO "distributed.fsdp_plan.reduce_dtype", FSDP "mixed_precision.reduce_dtype" },
+    { FSDP_TURBO, TURBO "memory.recompute", MODEL "enable_gradient_checkpointing" },
+  };
+
+  for (uint32_t i = 0; i < r->given.count; i++) {
+    for (size_t k = 0; k < sizeof renamed / sizeof renamed[0]; k++) {
+      if (r->fsdp == renamed[k].of && strcmp(r->given.items[i].name, renamed[k].name) == 0) {
+        r->given.items[i].name = renamed[k].fsdps;
+      }
+    }
+  }
+}
+
+/* What names the engine, or NULL; of the groups dp is FSDP, the default. */
+static const verl_given *named_engine(const verl_reader *r)
+{
+  const verl_given *named = verl_either(r, ACTOR "strategy", "model_engine");
+  return named != NULL && strcmp(named->value, "dp") == 0 ? NULL : named;
+}
+
 bool verl_find_engine(verl_reader *r)
 {
-  static const char *const engines[] = { "fsdp", "fsdp2", "megatron" };
-  const char *name = ACTOR "strategy";
-  const verl_given *strategy = verl_get(r, name), *config = verl_either(r, CONFIG_NAME, "defaults");
+  static const struct {
+    const char *name;
+    verl_fsdp_kind fsdp;
+  } engines[] = { { "fsdp", FSDP_OF_VERL },
+                  { "fsdp2", FSDP_OF_VERL },
+                  { "fsdp_turbo", FSDP_TURBO },
+                  { "veomni", FSDP_OF_VEOMNI },
+                  { "megatron", FSDP_OF_VERL } };
+  const verl_given *strategy = named_engine(r), *config = verl_either(r, CONFIG_NAME, "defaults");
   const verl_given *keys = below(r, MCORE);
   bool known = strategy == NULL;
 
@@ -60,18 +106,21 @@ bool verl_find_engine(verl_reader *r)
     note_config(r, config);
   }
   for (size_t i = 0; !known && i < sizeof engines / sizeof engines[0]; i++) {
-    known = strcmp(strategy->value, engines[i]) == 0;
+    known = strcmp(strategy->value, engines[i].name) == 0;
+    r->fsdp = engines[i].fsdp;
   }
   if (!known) {
-    return diag_error(r->d, strategy->value_at,
-                      "strategy is %s; offsim predicts verl's fsdp, fsdp2 and megatron",
-                      strategy->value);
+    return diag_error(
+        r->d, strategy->value_at,
+        "%s is %s; offsim predicts verl's fsdp, fsdp2, fsdp_turbo, veomni and megatron",
+        strategy->said, strategy->value);
   }
   bool named = config != NULL && strstr(config->value, "megatron") != NULL;
   r->megatron = strategy != NULL ? strcmp(strategy->value, "megatron") == 0 : named || keys != NULL;
+  rename_keys(r);
   if (!r->megatron && keys != NULL) {
-    diag_note(r->d, keys->at, "%s and what is beside it has no effect: strategy is %s", keys->said,
-              strategy->value);
+    diag_note(r->d, keys->at, "%s and what is beside it has no effect: %s is %s", keys->said,
+              strategy->said, strategy->value);
   }
   if (r->megatron && !named && strategy == NULL) {
     diag_note(r->d, keys->at, "predicted with Megatron-LM's engine, because %s is given",

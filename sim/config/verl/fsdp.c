@@ -1,8 +1,10 @@
 /*
- * verl's FSDP engine: transformers' model in eager PyTorch.
+ * verl's FSDP engine: transformers' model in eager PyTorch. VeOmni and FSDP-Turbo shard
+ * by FSDP2 and replace parts of the models, which are predicted as transformers' own.
  *
  * Sources: verl/workers/fsdp_workers.py (_build_model_optimizer), verl/workers/actor/dp_actor.py,
- * verl/trainer/config/engine/fsdp.yaml, verl/utils/ulysses.py.
+ * verl/trainer/config/engine/fsdp.yaml, verl/utils/ulysses.py; verl/workers/engine/veomni
+ * (transformer_impl.py), verl/workers/engine/fsdp/fsdp_turbo_impl.py.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -10,11 +12,77 @@
 #include "sim/base/units.h"
 #include "sim/config/verl/parts.h"
 
+/* ---- VeOmni and FSDP-Turbo ---- */
+
+static bool refuse_expert_parallelism(const verl_reader *r, const char *name)
+{
+  int64_t ranks;
+
+  return verl_number(r, name, 1, 1, &ranks) &&
+         (ranks == 1 ||
+          diag_error(r->d, verl_place(r, name),
+                     "%s is %" PRId64
+                     "; expert parallelism of verl's FSDP engines is not predicted, 1 is",
+                     verl_said(r, name), ranks));
+}
+
+static bool refuse_own_offload(const verl_reader *r)
+{
+  const char *name = MODEL "enable_activation_offload";
+  bool offloads;
+
+  return verl_truth(r, name, false, &offloads) &&
+         (!offloads ||
+          diag_error(
+              r->d, verl_place(r, name),
+              "VeOmni's own activation offload is not predicted; that of strategy fsdp2 is"));
+}
+
+/* What is recomputed are whole layers, so a plan must name them. */
+static bool check_turbo_plan(const verl_reader *r)
+{
+  const verl_given *plan = verl_get(r, TURBO "memory.recompute_plan");
+
+  return plan == NULL || strstr(plan->value, "layers.{*}") != NULL ||
+         diag_error(r->d, plan->value_at,
+                    "recompute_plan is %.100s; only recomputation of whole decoder layers is "
+                    "predicted, \"model.language_model.layers.{*}\"",
+                    plan->value);
+}
+
+/* Both prefetch the next module that they shard: layers, and with a plan of Turbo's the embedding. */
+static bool apply_others_fsdp(const verl_reader *r)
+{
+  const char *name = verl_get(r, ACTOR "strategy") != NULL ? ACTOR "strategy" : "model_engine";
+  bool turbo = r->fsdp == FSDP_TURBO;
+  const char *modules = verl_text_of(r, TURBO "distributed.fsdp_plan.apply_modules", "");
+  setting_key prefetch = KEY_parallel_fsdp_forward_prefetch;
+  bool good =
+      turbo ? refuse_expert_parallelism(r, TURBO "distributed.expert_parallel_size") &&
+                  check_turbo_plan(r)
+            : refuse_expert_parallelism(r, OMNI "expert_parallel_size") && refuse_own_offload(r);
+
+  if (!good) {
+    return false;
+  }
+  diag_note(r->d, verl_place(r, name),
+            "%s is predicted as strategy fsdp2, with transformers' models and kernels",
+            turbo ? "fsdp_turbo" : "veomni");
+  return verl_set(r, KEY_parallel_fsdp, "fsdp2", name) &&
+         verl_set(r, KEY_parallel_fsdp_wrap_embedding,
+                  strstr(modules, "embed_tokens") != NULL ? "true" : "false", name) &&
+         (r->s->given[prefetch] || verl_set(r, prefetch, "true", name)) &&
+         verl_set(r, KEY_model_implementation, "hf", name);
+}
+
 static bool apply_strategy(const verl_reader *r)
 {
   const char *name = ACTOR "strategy", *strategy = verl_text_of(r, name, "fsdp");
   bool second = strcmp(strategy, "fsdp2") == 0;
 
+  if (r->fsdp != FSDP_OF_VERL) {
+    return apply_others_fsdp(r);
+  }
   return verl_set(r, KEY_parallel_fsdp, strategy, name) &&
          verl_set(r, KEY_parallel_fsdp_wrap_embedding, second ? "true" : "false", name) &&
          verl_set(r, KEY_model_implementation, "hf", name);
@@ -24,7 +92,15 @@ static bool apply_types(const verl_reader *r)
 {
   const char *mixed = FSDP "mixed_precision.param_dtype", *own = FSDP "dtype";
   const char *computed, *stored, *reduced;
+  bool mixes;
 
+  if (r->fsdp == FSDP_OF_VEOMNI) {
+    return verl_truth(r, OMNI "mixed_precision", true, &mixes) &&
+           verl_set(r, KEY_training_bf16, "true", OMNI "mixed_precision") &&
+           verl_set(r, KEY_parallel_fsdp_model_dtype, mixes ? "fp32" : "",
+                    OMNI "mixed_precision") &&
+           verl_set(r, KEY_parallel_fsdp_reduce_dtype, mixes ? "fp32" : "", OMNI "mixed_precision");
+  }
   if (!verl_type(r, mixed, own, "bf16", &computed) ||
       !verl_type(r, FSDP "model_dtype", FSDP "model_dtype", "fp32", &stored) ||
       !verl_type(r, FSDP "mixed_precision.reduce_dtype", FSDP "mixed_precision.reduce_dtype",
@@ -70,17 +146,28 @@ static bool apply_recompute_and_offload(const verl_reader *r)
          verl_set(r, KEY_offload_system, offloads ? "verl" : "none", activations);
 }
 
+enum { USUAL_RANK = 8 }; /* of PEFT's LoraConfig */
+
+/* An adapter that was saved before has its own rank and linears (_build_lora_module). */
 static bool apply_adapter(const verl_reader *r)
 {
   const char *rank_name = MODEL "lora_rank", *targets_name = MODEL "target_modules";
   const char *targets = verl_text_of(r, targets_name, "all-linear");
+  const char *saved = MODEL "lora_adapter_path";
   int64_t rank, alpha;
 
-  if (!verl_number(r, rank_name, 0, 0, &rank)) {
+  if (!verl_number(r, rank_name, 0, verl_get(r, saved) != NULL ? USUAL_RANK : 0, &rank)) {
     return false;
   }
   if (rank == 0) {
     return true;
+  }
+  if (verl_get(r, saved) != NULL) {
+    diag_note(r->d, verl_place(r, saved),
+              "the saved adapter's own rank and linears count, which are not read: predicted with "
+              "rank %" PRId64
+              " on %s; --set lora_r=N and --set lora_target_modules=[...] give them",
+              rank, targets);
   }
   if (!verl_number(r, MODEL "lora_alpha", 1, 16, &alpha)) {
     return false;
@@ -128,15 +215,23 @@ static bool apply_optimizer(const verl_reader *r)
                   name);
 }
 
+/* VeOmni's names, of which those of flash attention say more. */
+static const char *veomni_attention(const verl_reader *r)
+{
+  const char *name = verl_text_of(r, OMNI "attn_implementation", "flash_attention_2");
+  return strcmp(name, "eager") == 0 || strcmp(name, "sdpa") == 0 ? name : "flash_attention_2";
+}
+
 /* verl's own attention, unless model.override_config says otherwise. The older SFT trainer takes
  * cross entropy. */
 static bool apply_model(const verl_reader *r)
 {
   setting_key attention = KEY_model_attn_implementation;
   const char *loss = r->trainer == VERL_SFT ? "causal_lm" : "log_probs";
+  const char *kind = r->fsdp == FSDP_OF_VEOMNI ? veomni_attention(r) : "flash_attention_2";
 
   return verl_set(r, KEY_training_loss, loss, MODEL "path") &&
-         (r->s->given[attention] || verl_set(r, attention, "flash_attention_2", MODEL "path"));
+         (r->s->given[attention] || verl_set(r, attention, kind, MODEL "path"));
 }
 
 static bool apply_fused_kernels(const verl_reader *r)

@@ -151,6 +151,12 @@ bool verl_apply_keys(const verl_reader *r)
   return good;
 }
 
+bool verl_key_is_decisive(const char *name)
+{
+  const foreign_key *row = find(name);
+  return row != NULL ? row->effect != FOREIGN_IGNORED : is_actors(name);
+}
+
 bool verl_key_matters(const char *name)
 {
   const foreign_key *row = find(name);

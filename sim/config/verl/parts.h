@@ -17,6 +17,8 @@
 #define FSDP  ACTOR "fsdp_config."
 #define OPTIM ACTOR "optim."
 #define MCORE ACTOR "megatron."
+#define OMNI  ACTOR "veomni."
+#define TURBO FSDP "turbo_config."
 
 /* Words of a launch script that are options, not keys, are given under the name of the option. */
 #define CONFIG_NAME "--config-name"
@@ -41,12 +43,16 @@ typedef enum verl_trainer {
   VERL_SFT_ENGINE, /* sft_trainer */
 } verl_trainer;
 
+/* Who shards where the engine is PyTorch's FSDP; the others do it by its second version. */
+typedef enum verl_fsdp_kind { FSDP_OF_VERL, FSDP_OF_VEOMNI, FSDP_TURBO } verl_fsdp_kind;
+
 typedef struct verl_reader {
   settings *s;
   const char *path;
   bool ignore_unknown;
   verl_trainer trainer;
   bool megatron; /* the engine is Megatron-LM's, not PyTorch's FSDP */
+  verl_fsdp_kind fsdp;
   shell_presets presets;
   verl_given_array given;
   arena *a;
@@ -62,7 +68,7 @@ void verl_find_trainer(verl_reader *r);
 /* keys.c: every key by the table keys.def. */
 bool verl_apply_keys(const verl_reader *r);
 
-/* engine.c: FSDP or Megatron-LM. Refuses other engines. */
+/* engine.c: FSDP, VeOmni, FSDP-Turbo or Megatron-LM. Refuses other engines. */
 bool verl_find_engine(verl_reader *r);
 
 /* fsdp.c, megatron.c: what the engine's own keys set. */
@@ -70,6 +76,8 @@ bool verl_apply_fsdp(const verl_reader *r);
 bool verl_apply_megatron(const verl_reader *r);
 /* A step of the reader or a scenario key depends on the key. */
 bool verl_key_matters(const char *name);
+/* The same, or the key is said to be unknown or not modelled. */
+bool verl_key_is_decisive(const char *name);
 
 /* The last value given for a key; NULL: none, null, or one that Hydra is to resolve. */
 const verl_given *verl_get(const verl_reader *r, const char *name);

@@ -144,14 +144,15 @@ static command_fit fit_of(const shell_command *c)
 }
 
 /* Options of Hydra and torchrun that say what no key says, `--name=value` or `--name value`, and
- * Hydra's choice of a group, `engine=megatron`. */
+ * Hydra's choice of a group, `engine=megatron` or `model_engine=megatron`. */
 static void take_option(verl_reader *r, const shell_command *c, uint32_t word)
 {
   static const struct {
     const char *option, *name;
   } options[] = {
-    { "--config-name", CONFIG_NAME }, { "-cn", CONFIG_NAME },        { "--nnodes", NNODES },
-    { "--nproc-per-node", NPROC },    { "--nproc_per_node", NPROC }, { "engine", "engine" },
+    { "--config-name", CONFIG_NAME },   { "-cn", CONFIG_NAME },        { "--nnodes", NNODES },
+    { "--nproc-per-node", NPROC },      { "--nproc_per_node", NPROC }, { "engine", "engine" },
+    { "model_engine", "model_engine" },
   };
 
   for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
@@ -180,6 +181,19 @@ static bool take_command(verl_reader *r, const shell_command *c, hanging *unknow
   return true;
 }
 
+/* Overrides of keys that offsim does not read can differ. */
+static bool word_is_decisive(const char *word)
+{
+  const char *name;
+  char key[256];
+  size_t length = override_name(word, &name);
+
+  if (length == 0 || length >= sizeof key) return true;
+  memcpy(key, name, length);
+  key[length] = '\0';
+  return verl_key_is_decisive(key);
+}
+
 /* The training command, or all lines of overrides where there is none. */
 static bool take_script(verl_reader *r, const shell_script *s, hanging *unknown, unset_names *unset)
 {
@@ -188,7 +202,7 @@ static bool take_script(verl_reader *r, const shell_script *s, hanging *unknown,
   for (uint32_t i = 0; i < s->count; i++) {
     fits[i] = fit_of(&s->commands[i]);
   }
-  const shell_command *c = training_command(s, fits, r->a, r->d);
+  const shell_command *c = training_command(s, fits, word_is_decisive, r->a, r->d);
   if (c != NULL) return take_command(r, c, unknown, unset);
   for (uint32_t i = 0; i < s->count; i++) {
     const char *name;

@@ -83,6 +83,9 @@ static const char *engine_prefix(const verl_reader *r)
     if (names && strcmp(g->value, "megatron") == 0) {
       return MCORE;
     }
+    if (names && strcmp(g->value, "veomni") == 0) {
+      return OMNI;
+    }
   }
   return FSDP;
 }
