@@ -29,6 +29,20 @@ static const software_release releases[] = {
 
 enum { RELEASE_COUNT = sizeof releases / sizeof releases[0] };
 
+/*
+ * Megatron-LM's images have a Transformer Engine of their own, by the day from which main pins it
+ * (pyproject.toml). Before the first, the PyTorch image's counts.
+ */
+static const struct pin {
+  int day, transformer_engine;
+} pins[] = {
+  { 20251014, V(2, 8) },  { 20251021, V(2, 9) },  { 20251205, V(2, 10) }, { 20260114, V(2, 11) },
+  { 20260127, V(2, 12) }, { 20260311, V(2, 13) }, { 20260327, V(2, 14) }, { 20260512, V(2, 15) },
+  { 20260530, V(2, 16) }, { 20260714, V(2, 17) },
+};
+
+enum { PIN_COUNT = sizeof pins / sizeof pins[0] };
+
 static int months(const software_release *r)
 {
   return 12 * r->year + r->month;
@@ -73,6 +87,16 @@ bool software_day_of(const char *text, int *day)
   }
   *day = (100 * century + year) * 10000 + 100 * month + date;
   return month >= 1 && month <= 12 && date >= 1 && date <= 31;
+}
+
+int software_engine_of_megatron(int day, int image)
+{
+  int engine = image;
+
+  for (int i = 0; i < PIN_COUNT && pins[i].day <= day; i++) {
+    engine = pins[i].transformer_engine;
+  }
+  return engine;
 }
 
 bool software_release_of(const char *name, software_release *release)

@@ -95,10 +95,12 @@ static bool is_outside(const static_writer *w, const fsdp_group *g)
 }
 
 /* ... and in most releases through the optimizer step: so recorded with the image of June 2026, and not with
- * those of February and April. Nothing is recorded from before 2026. */
+ * those of February and April, nor since expert parallelism came on 22 October 2025 (268fda08). */
 static bool stays_gathered(const static_writer *w, const fsdp_group *g)
 {
-  return is_outside(w, g) && (!image_is_from(w->s, FIRST_MEGATRON_FSDP_YEAR, 1) || is_recent(w->s));
+  int day = w->s->derived.megatron_day;
+  bool older = day > 0 ? day < 20251022 : !image_is_from(w->s, FIRST_MEGATRON_FSDP_YEAR, 1);
+  return is_outside(w, g) && (older || is_recent(w->s));
 }
 
 static int64_t kept(const fsdp_group *g, bool cut)
@@ -245,11 +247,38 @@ static void write_gradient_copies(static_writer *w, const fsdp_group_array *grou
   }
 }
 
+/*
+ * FusedAdam of Transformer Engine 2.10 and 2.11 makes states of the shape that a parameter says it has
+ * (optimizers/fused_adam.py, _initialize_state: torch.empty(param.shape)). A DTensor's is that of the whole
+ * parameter, over data and tensor parallel ranks. 2.12 took empty_like again, which makes a shard.
+ */
+static bool states_are_whole(const settings *s)
+{
+  int engine = s->derived.software.transformer_engine;
+  return engine >= SOFTWARE_VERSION(2, 10) && engine < SOFTWARE_VERSION(2, 12);
+}
+
+static void write_whole_states(static_writer *w)
+{
+  for (uint32_t i = 0; i < w->parameters.count; i++) {
+    const parameter *p = &w->parameters.items[i];
+    int64_t elements = p->global_shape[0] * (p->rank > 1 ? p->global_shape[1] : 1);
+    assert(elements >= parameter_elements(p) && "... of which this rank has a part");
+    static_take(w, "exp_avg", CLASS_OPTIMIZER, DTYPE_FP32, elements * 4, NO_PARAMETER);
+    static_take(w, "exp_avg_sq", CLASS_OPTIMIZER, DTYPE_FP32, elements * 4, NO_PARAMETER);
+  }
+}
+
 void write_fsdp_states(static_writer *w)
 {
   fsdp_group_array groups = groups_of(w->s, &w->parameters);
   int cut = strategy_of(w->s);
   write_gradient_copies(w, &groups);
+  if (states_are_whole(w->s)) {
+    write_whole_states(w);
+    ARRAY_FREE(&groups);
+    return;
+  }
   for (uint32_t i = 0; i < groups.count; i++) {
     const fsdp_group *g = &groups.items[i];
     static_take(w, "exp_avg", CLASS_OPTIMIZER, DTYPE_FP32, kept(g, (cut & CUT_STATES) != 0) * 4,

@@ -119,6 +119,41 @@ static void fsdp_keeps_weights_gathered(void **state)
   arena_release(&a);
 }
 
+/* Transformer Engine 2.10 and 2.11: a state has the shape of the whole parameter, over data and tensor
+ * parallel ranks; norms and the position embedding are not split over the latter. */
+static void fsdp_states_of_two_engines_are_whole(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *day, *split;
+    bool whole;
+  } rows[] = { { "2025-12-04", "1", false },
+               { "2025-12-05", "1", true },
+               { "2026-01-26", "2", true },
+               { "2026-01-27", "2", false },
+               { "", "1", false } };
+  arena a = { 0 };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const char *keys[][2] = { { "parallel.use_megatron_fsdp", "true" },
+                              { "parallel.data_parallel_sharding_strategy", "optim_grads_params" },
+                              { "parallel.tensor_model_parallel_size", rows[i].split },
+                              { "software.megatron_day", rows[i].day },
+                              { NULL, NULL } };
+    settings s;
+    small_gpt(&s, (const char *const(*)[2])keys, &a);
+    static_allocation_list list = static_allocations(&s, 90, 0, &a);
+    int64_t cut = bytes_named(&list, "fsdp.main_weights"), elements = 0;
+    for (uint32_t k = 0; k < list.parameters.count; k++) {
+      const parameter *p = &list.parameters.items[k];
+      elements += parameter_elements(p) *
+                  (p->split_dimension >= 0 ? s.parallel.tensor_model_parallel_size : 1);
+    }
+    assert_int_equal(bytes_named(&list, "exp_avg"), rows[i].whole ? 4 * elements : cut);
+    assert_int_equal(bytes_named(&list, "exp_avg_sq"), bytes_named(&list, "exp_avg"));
+  }
+  arena_release(&a);
+}
+
 /* Whole gradients: each parameter has elements of its own, which fill the buffer. Sharded ones: groups
  * follow each other, and parameters of a group share its part. */
 static void fsdp_places_fill_the_buffer(void **state)
@@ -243,6 +278,7 @@ int main(void)
     cmocka_unit_test(phases_do_not_run_backwards),
     cmocka_unit_test(fsdp_cuts_everything),
     cmocka_unit_test(fsdp_keeps_weights_gathered),
+    cmocka_unit_test(fsdp_states_of_two_engines_are_whole),
     cmocka_unit_test(fsdp_places_fill_the_buffer),
     cmocka_unit_test(rotary_angles_are_cached),
     cmocka_unit_test(dispatchers_keep_their_routing),

@@ -29,12 +29,16 @@ bool resolve_software(settings *s, arena *a, diag *d)
   setting_key key = KEY_software_container;
 
   resolve_determinism(s, a);
-  return resolve_megatron(s, d) &&
-         need(
-             s, d, software_release_of(s->software.container, &s->derived.software), key, key,
-             "container is \"%.200s\"; it must be the name of a PyTorch image with its month, such "
-             "as pytorch:25.09-py3",
-             s->software.container);
+  if (!resolve_megatron(s, d) ||
+      !need(s, d, software_release_of(s->software.container, &s->derived.software), key, key,
+            "container is \"%.200s\"; it must be the name of a PyTorch image with its month, such "
+            "as pytorch:25.09-py3",
+            s->software.container)) {
+    return false;
+  }
+  s->derived.software.transformer_engine =
+      software_engine_of_megatron(s->derived.megatron_day, s->derived.software.transformer_engine);
+  return true;
 }
 
 /* Megatron-LM has had the layout since 21 May 2026 (#4771), as the default. Without the day, the
