@@ -60,6 +60,13 @@ static void destroy_stream(const driver_call *c)
 static void synchronize_stream(const driver_call *c)
 {
   PARAMETERS(cuStreamSynchronize);
+  ROWS_PUT(ISSUED_STREAM_DONE, ISSUED_WAITED, number_of(c, p->hStream));
+}
+
+/* Only its success is taken. */
+static void query_stream(const driver_call *c)
+{
+  PARAMETERS(cuStreamQuery);
   ROWS_PUT(ISSUED_STREAM_DONE, 0, number_of(c, p->hStream));
 }
 
@@ -231,10 +238,16 @@ static void wait_event(const driver_call *c)
            word_of(p->hEvent));
 }
 
-/* cuEventQuery's parameter is the same; only its success is taken. */
-static void event_done(const driver_call *c)
+static void synchronize_event(const driver_call *c)
 {
   PARAMETERS(cuEventSynchronize);
+  ROWS_PUT(ISSUED_EVENT_DONE, ISSUED_WAITED, word_of(p->hEvent));
+}
+
+/* Only its success is taken. */
+static void query_event(const driver_call *c)
+{
+  PARAMETERS(cuEventQuery);
   ROWS_PUT(ISSUED_EVENT_DONE, 0, word_of(p->hEvent));
 }
 
@@ -337,11 +350,11 @@ const call_row call_rows[] = {
   ON_STREAM(cuEventRecord, record_event),
   ON_STREAM(cuEventRecordWithFlags, record_event_flags),
   ON_STREAM(cuStreamWaitEvent, wait_event),
-  AFTER(cuEventSynchronize, event_done),
-  AFTER(cuEventQuery, event_done),
+  AFTER(cuEventSynchronize, synchronize_event),
+  AFTER(cuEventQuery, query_event),
   BEFORE(cuEventDestroy_v2, destroy_event),
   ON_STREAM(cuStreamSynchronize, synchronize_stream),
-  ON_STREAM(cuStreamQuery, synchronize_stream),
+  ON_STREAM(cuStreamQuery, query_stream),
   AFTER(cuCtxSynchronize, synchronize_context),
   AFTER(cuCtxSynchronize_v2, synchronize_context),
   BEFORE(cuStreamDestroy_v2, destroy_stream),

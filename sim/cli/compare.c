@@ -44,9 +44,10 @@ static const char head[] = "usage: offsim compare [OPTION...] A B\n"
                            "memory as well. Exit status 1: they differ, or a gate is broken.\n\n"
                            "A prediction beside a real run: PREDICTION is a file of predict "
                            "--record, REAL a profiler's\n"
-                           "trace, a memory snapshot or both (offsim import reads them). They are "
-                           "aligned by passes and\n"
-                           "copies. Exit status 1: a gate is broken (docs/reference/real-runs.md)."
+                           "trace, a memory snapshot or both, or what offsim record wrote "
+                           "(offsim import reads them). They\n"
+                           "are aligned by passes and copies. Exit status 1: a gate is broken "
+                           "(docs/reference/real-runs.md)."
                            "\n\n";
 
 #define OPTIONS compare_options
@@ -70,6 +71,8 @@ static const option_row rows[] = {
        "(--without); of a real run over the theoretical saving"),
   NOTE("\nOf a real run:"),
   FLAG("same-copies", real.same_copies, "a gate: all copies in order, bytes and streams"),
+  FLAG("all-waits", real.all_waits,
+       "a gate: each copy waits for compute, and compute for it, no later\nthan predicted"),
   REAL("step-time", "SECONDS", real.step_time, 0, 1000000,
        "logged without the profiler, which slows the host down"),
   WHOLE("without-peak", "BYTES", real.without_peak_bytes, 0, INT64_MAX,
@@ -241,12 +244,13 @@ static bool only_of_records(const compare_options *o, diag *d)
 static bool only_of_real_runs(const compare_options *o, diag *d)
 {
   const real_options *r = &o->real;
-  if (!load_is_given(&o->load) && !r->same_copies && r->step_time == 0 && r->rank < 0 &&
-      r->without_peak_bytes < 0 && r->junit == NULL)
+  if (!load_is_given(&o->load) && !r->same_copies && !r->all_waits && r->step_time == 0 &&
+      r->rank < 0 && r->without_peak_bytes < 0 && r->junit == NULL)
     return true;
-  return diag_error(d, (source_pos){ 0 },
-                    "a configuration, --same-copies, --step-time, --without-peak, --rank and "
-                    "--junit are for a real run; none of the files is one");
+  return diag_error(
+      d, (source_pos){ 0 },
+      "a configuration, --same-copies, --all-waits, --step-time, --without-peak, --rank and "
+      "--junit are for a real run; none of the files is one");
 }
 
 /* Moves files of real runs to the end and returns their number. */

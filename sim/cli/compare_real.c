@@ -10,7 +10,7 @@
 #include "sim/predict/expected_run.h"
 #include "sim/report/real_comparison.h"
 
-enum { PPM_OF_PERCENT = 10000, MOST_GATES = 4 };
+enum { PPM_OF_PERCENT = 10000, MOST_GATES = 5 };
 
 /* ---- gates ---- */
 
@@ -61,6 +61,16 @@ static bool copies_gate(gate_list *g, const real_comparison *c, arena *a, diag *
   return true;
 }
 
+static bool waits_gate(gate_list *g, const real_comparison *c, arena *a, diag *d)
+{
+  if (!c->waits_compared) return unknown("--all-waits", "waits", d);
+  uint32_t wrong = real_wrong_waits(c);
+  put_gate(g, "all-waits", wrong == 0,
+           wrong == 0 ? "no wait is missing or late"
+                      : arena_printf(a, "%u waits are missing or late", wrong));
+  return true;
+}
+
 static bool find_gates(gate_list *g, const real_options *o, const real_comparison *c, arena *a,
                        diag *d)
 {
@@ -68,6 +78,7 @@ static bool find_gates(gate_list *g, const real_options *o, const real_compariso
   bool knows_peak = real_peak_error_ppm(c, &peak);
   bool knows_step = c->measured.run->has_profile && real_step_error_ppm(c, &step);
   return (!o->same_copies || copies_gate(g, c, a, d)) &&
+         (!o->all_waits || waits_gate(g, c, a, d)) &&
          (o->max_peak_error < 0 ||
           error_gate(g, "max-peak-error", "peak", o->max_peak_error, knows_peak, peak, a, d)) &&
          (o->max_step_error < 0 ||
@@ -142,7 +153,15 @@ static bool print(const real_options *o, const real_comparison *c, bool *held, a
   return file_close(&w, d);
 }
 
-static bool compare_with(const real_options *o, const expectation *e, const real_run *r, bool *held,
+/* Of a run of several steps the last one; returns how many passes come before it. */
+static uint32_t keep_last_step(const predicted_run *p, real_run *r, arena *a)
+{
+  uint32_t count;
+  const real_pass_kind *kinds = predicted_pass_kinds(p, &count, a);
+  return real_run_keep_last(r, kinds, count);
+}
+
+static bool compare_with(const real_options *o, const expectation *e, real_run *r, bool *held,
                          arena *a, diag *d)
 {
   uint32_t rank;
@@ -151,6 +170,7 @@ static bool compare_with(const real_options *o, const expectation *e, const real
       e->is_predicted
           ? expected_run(&e->record, &e->p, rank, a)
           : (predicted_run){ .record = &e->record, .rank = rank, .without_peak_bytes = -1 };
+  uint32_t dropped = keep_last_step(&predicted, r, a);
   run_summary summary = run_summary_of(r, a);
   run_memory memory;
   if (r->has_memory) memory = run_memory_of(r, a);
@@ -158,6 +178,7 @@ static bool compare_with(const real_options *o, const expectation *e, const real
                             .summary = &summary,
                             .memory = r->has_memory ? &memory : NULL,
                             .step_ns = o->step_time > 0 ? llround(o->step_time * 1e9) : 0,
+                            .dropped_passes = dropped,
                             .without_peak_bytes = o->without_peak_bytes };
   real_comparison c = compare_real(&predicted, &measured, a);
   return print(o, &c, held, a, d);

@@ -8,7 +8,7 @@
 #include "traces/import/real_run.h"
 
 typedef struct real_options {
-  bool json, same_copies;
+  bool json, same_copies, all_waits;
   const char *junit;                                /* NULL: not given */
   int64_t rank;                                     /* -1: as the run says */
   int64_t without_peak_bytes;                       /* -1: not given */

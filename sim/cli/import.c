@@ -15,9 +15,9 @@ static const char head[] =
     "What one rank of a real run did: streams and their roles, copies, busy and idle time, "
     "passes,\n"
     "memory at the peaks with the lines of code that own it. Files, plain or gzip, of one run: a\n"
-    "trace of PyTorch's profiler (Kineto JSON), a memory snapshot of PyTorch (pickle), or a "
-    "record\n"
-    "of offsim. A trace and a snapshot are joined by their clock "
+    "trace of PyTorch's profiler (Kineto JSON), a memory snapshot of PyTorch (pickle), what "
+    "offsim\n"
+    "record wrote, or a record of offsim. A trace and a snapshot are joined by their clock\n"
     "(docs/reference/real-runs.md).\n\n";
 
 #define OPTIONS import_options

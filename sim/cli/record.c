@@ -18,8 +18,8 @@ static const char head[] =
     "Runs a program that uses CUDA, unchanged, and writes what it gives to its GPUs: kernels with\n"
     "the pointers among their arguments, copies, events, waits, allocations, and PyTorch's "
     "blocks.\n"
-    "offsim check RECORD finds its races (docs/reference/issued.md). The exit status is the\n"
-    "command's.\n\n";
+    "offsim check RECORD finds its races (docs/reference/issued.md), offsim compare compares its\n"
+    "copies and waits with a prediction. The exit status is the command's.\n\n";
 
 #define OPTIONS record_options
 static const option_row rows[] = {

@@ -55,6 +55,70 @@ static predicted_block block_of(const block_list *l, uint32_t buffer)
                             .resident = buffer < l->rank->residents };
 }
 
+/* ---- what the host does ---- */
+
+/* False: nothing that orders. */
+static bool action_of(const plan_op *o, uint32_t op, uint32_t mark, action *to)
+{
+  *to = (action){ .kind = ACTION_WORK, .stream = o->stream, .pass = mark };
+  switch ((op_kind)o->kind) {
+  case OP_D2H:
+  case OP_H2D:
+    to->kind = ACTION_COPY;
+    to->number = op;
+    return true;
+  case OP_RECORD:
+  case OP_WAIT:
+    to->kind = o->kind == OP_RECORD ? ACTION_RECORD : ACTION_WAIT;
+    to->number = o->arg;
+    return true;
+  case OP_HOST_WAIT:
+  case OP_HOST_READ:
+    to->kind = ACTION_EVENT_DONE;
+    to->number = o->arg;
+    return true;
+  case OP_KERNEL:
+  case OP_COLLECTIVE:
+  case OP_DISK_WRITE:
+  case OP_DISK_READ:
+  case OP_SEND:
+  case OP_RECV: return true;
+  case OP_MARK:
+  case OP_ALLOC:
+  case OP_FREE:
+  case OP_HOST_ALLOC:
+  case OP_HOST_FREE:
+  case OP_GRAPH_BEGIN:
+  case OP_GRAPH_END:
+  case OP_KINDS: break;
+  }
+  return false;
+}
+
+static void add_actions(predicted_run *to, const rank_plan *r, arena *a)
+{
+  action *actions = ARENA_ARRAY(a, action, (size_t)r->ops.count + 1);
+  predicted_pass *passes = ARENA_ARRAY(a, predicted_pass, (size_t)r->marks.count + 1);
+  uint32_t mark = 0;
+  for (uint32_t i = 0; i < r->ops.count; i++) {
+    const plan_op *o = &r->ops.items[i];
+    if (o->kind == OP_MARK) mark = o->arg;
+    to->action_count += action_of(o, i, mark, &actions[to->action_count]);
+  }
+  for (uint32_t i = 0; i < r->marks.count; i++) {
+    const plan_mark *m = &r->marks.items[i];
+    passes[i] = (predicted_pass){ m->kind == MARK_FORWARD    ? REAL_FORWARD
+                                  : m->kind == MARK_BACKWARD ? REAL_BACKWARD
+                                                             : REAL_FINISH,
+                                  m->microbatch, m->chunk };
+  }
+  to->actions = actions;
+  to->mark_passes = passes;
+  to->op_count = r->ops.count;
+  to->stream_count = STREAMS;
+  to->compute_stream = STREAM_COMPUTE;
+}
+
 predicted_run expected_run(const trace *record, const prediction *p, uint32_t rank, arena *a)
 {
   const rank_plan *r = &p->steady.plan.ranks[rank];
@@ -68,9 +132,11 @@ predicted_run expected_run(const trace *record, const prediction *p, uint32_t ra
     if (l.lives[i] && is_on_device(&r->buffers.items[i]) && r->buffers.items[i].bytes > 0)
       blocks[count++] = block_of(&l, i);
   arena_release(&scratch);
-  return (predicted_run){ .record = record,
+  predicted_run found = { .record = record,
                           .rank = rank,
                           .without_peak_bytes = p->baseline.ranks[rank].steady_allocated_peak_bytes,
                           .blocks = blocks,
                           .block_count = count };
+  add_actions(&found, r, a);
+  return found;
 }

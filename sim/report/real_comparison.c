@@ -55,10 +55,14 @@ static void print_head(const real_comparison *c, FILE *out, arena *a)
   if (r->world_size >= 0) fprintf(out, " of %" PRId64, r->world_size);
   fputc('\n', out);
   if (!r->has_profile) return;
-  fprintf(out, "step       predicted %s ms, measured %s ms%s: %s %%\n",
-          milliseconds(a, c->step_ps[SIDE_PREDICTED]), milliseconds(a, c->step_ps[SIDE_MEASURED]),
-          c->measured.step_ns > 0 ? "" : " under the profiler",
-          error_text(a, c->step_ps[SIDE_PREDICTED], c->step_ps[SIDE_MEASURED]));
+  if (c->step_ps[SIDE_MEASURED] < 0)
+    fprintf(out, "step       predicted %s ms; the record has no times of the GPU\n",
+            milliseconds(a, c->step_ps[SIDE_PREDICTED]));
+  else
+    fprintf(out, "step       predicted %s ms, measured %s ms%s: %s %%\n",
+            milliseconds(a, c->step_ps[SIDE_PREDICTED]), milliseconds(a, c->step_ps[SIDE_MEASURED]),
+            c->measured.step_ns > 0 ? "" : " under the profiler",
+            error_text(a, c->step_ps[SIDE_PREDICTED], c->step_ps[SIDE_MEASURED]));
   if (c->same_passes)
     fprintf(out, "passes     %" PRIu32 " forward and backward, in the same order\n", c->pass_count);
   else
@@ -66,6 +70,9 @@ static void print_head(const real_comparison *c, FILE *out, arena *a)
             "passes     %" PRIu32 " predicted, %" PRIu32
             " measured, or in another order: copies are aligned over the whole step\n",
             c->pass_count, c->measured_pass_count);
+  if (c->measured.dropped_passes > 0)
+    fprintf(out, "           of the last step; %" PRIu32 " passes before them are left out\n",
+            c->measured.dropped_passes);
 }
 
 /* ---- copies ---- */
@@ -127,16 +134,85 @@ static void print_differing(const real_comparison *c, const direction_comparison
   if (shown < differ) fprintf(out, "  and %" PRIu32 " more %s copies\n", differ - shown, name);
 }
 
+/* ---- waits ---- */
+
+static void print_wait_counts(const direction_comparison *d, wait_order order, FILE *out)
+{
+  fprintf(out, "%" PRIu32 " as predicted", d->waits[order][WAIT_SAME]);
+  for (int f = WAIT_SAME + 1; f < WAIT_FINDINGS; f++)
+    if (d->waits[order][f] > 0)
+      fprintf(out, ", %" PRIu32 " %s", d->waits[order][f], wait_finding_name((wait_finding)f));
+}
+
+static const char *awaited_text(const real_comparison *c, uint32_t pass, arena *a)
+{
+  if (pass == AWAITED_NEVER) return "is never waited for";
+  if (!c->same_passes) return "is waited for";
+  return pass == c->pass_count ? "is waited for after the last pass"
+                               : arena_printf(a, "is waited for in %s", pass_name(c, pass, a));
+}
+
+static void print_wait(const real_comparison *c, const compared_copy *copy, wait_order order,
+                       const char *name, FILE *out, arena *a)
+{
+  const trace_op *o = &c->predicted.record->ops.items[copy->op];
+  fprintf(out, "  %-10s  %s  %s MiB  %s", wait_finding_name(copy->wait[order]), name,
+          mebibytes(a, copy->bytes), pass_name(c, copy->pass[SIDE_PREDICTED], a));
+  if (o->layer >= 0) fprintf(out, ", layer %" PRId32, o->layer);
+  fprintf(out, " %s: ", o->module);
+  if (order == WAIT_BEFORE)
+    fputs(copy->wait[order] == WAIT_MISSING ? "does not wait for compute\n"
+                                            : "waits for compute again\n",
+          out);
+  else
+    fprintf(out, "%s; predicted: %s\n", awaited_text(c, copy->awaited[SIDE_MEASURED], a),
+            awaited_text(c, copy->awaited[SIDE_PREDICTED], a));
+}
+
+static uint32_t print_differing_waits(const real_comparison *c, const direction_comparison *d,
+                                      const char *name, FILE *out, arena *a)
+{
+  uint32_t differ = 0;
+  for (uint32_t i = 0; i < d->copy_count; i++)
+    for (int order = 0; order < WAIT_ORDERS; order++)
+      if (d->copies[i].wait[order] != WAIT_SAME && differ++ < COPIES_SHOWN)
+        print_wait(c, &d->copies[i], (wait_order)order, name, out, a);
+  return differ;
+}
+
+static void print_waits_of(const real_comparison *c, const direction_comparison *d,
+                           const char *name, FILE *out, arena *a)
+{
+  fprintf(out, "waits      %s: copies for compute: ", name);
+  print_wait_counts(d, WAIT_BEFORE, out);
+  fputs("; compute for copies: ", out);
+  print_wait_counts(d, WAIT_AFTER, out);
+  fputc('\n', out);
+  uint32_t differ = print_differing_waits(c, d, name, out, a);
+  if (differ > COPIES_SHOWN)
+    fprintf(out, "  and %" PRIu32 " more waits of %s copies\n", differ - COPIES_SHOWN, name);
+}
+
+static void print_waits(const real_comparison *c, FILE *out, arena *a)
+{
+  if (c->waits_compared) {
+    print_waits_of(c, &c->d2h, "D2H", out, a);
+    print_waits_of(c, &c->h2d, "H2D", out, a);
+    return;
+  }
+  fprintf(out, "waits      not compared: %s\n",
+          c->measured.run->waits_are_resolved
+              ? "the record of a prediction does not say what streams wait for"
+              : "the trace does not say what streams wait for");
+}
+
 static void print_copies(const real_comparison *c, FILE *out, arena *a)
 {
   print_direction(&c->d2h, "D2H", out, a);
   print_direction(&c->h2d, "H2D", out, a);
   print_differing(c, &c->d2h, "D2H", out, a);
   print_differing(c, &c->h2d, "H2D", out, a);
-  fprintf(out, "waits      %s\n",
-          c->measured.run->waits_are_resolved
-              ? "the trace says what streams wait for; copies are compared, waits are not"
-              : "not compared: the trace does not say what streams wait for");
+  print_waits(c, out, a);
 }
 
 /* ---- times ---- */
@@ -257,7 +333,7 @@ void real_comparison_table(const real_comparison *c, FILE *out, arena *a)
   print_head(c, out, a);
   if (c->measured.run->has_profile) {
     print_copies(c, out, a);
-    print_times(c, out, a);
+    if (c->measured.run->has_times) print_times(c, out, a);
   }
   if (c->measured.memory != NULL) {
     print_peaks(c, out, a);
@@ -420,6 +496,72 @@ static void json_memory(const real_comparison *c, FILE *out)
   fputs("},\n", out);
 }
 
+static void json_wait_counts(const direction_comparison *d, const char *key, FILE *out)
+{
+  fprintf(out, "\"%s\": {", key);
+  for (int order = 0; order < WAIT_ORDERS; order++) {
+    fprintf(out, "%s\"%s\": {", order > 0 ? ", " : "", wait_order_name((wait_order)order));
+    for (int f = 0; f < WAIT_FINDINGS; f++)
+      fprintf(out, "%s\"%s\": %" PRIu32, f > 0 ? ", " : "", wait_finding_name((wait_finding)f),
+              d->waits[order][f]);
+    fputc('}', out);
+  }
+  fputs("},\n    ", out);
+}
+
+/* null: in no pass, or never. */
+static void json_awaited(const real_comparison *c, const char *key, uint32_t pass, FILE *out)
+{
+  if (pass == AWAITED_NEVER || !c->same_passes)
+    fprintf(out, ", \"%s\": null", key);
+  else
+    fprintf(out, ", \"%s\": %" PRIu32, key, pass);
+}
+
+static void json_wait(const real_comparison *c, const compared_copy *copy, wait_order order,
+                      const char *direction, FILE *out)
+{
+  const trace_op *o = &c->predicted.record->ops.items[copy->op];
+  fprintf(out,
+          "{\"direction\": \"%s\", \"order\": \"%s\", \"finding\": \"%s\", \"bytes\": %" PRId64
+          ", \"op\": %" PRIu32 ", \"layer\": %" PRId32 ", ",
+          direction, wait_order_name(order), wait_finding_name(copy->wait[order]), copy->bytes,
+          o->op, o->layer);
+  text_member(out, "module", o->module);
+  if (order == WAIT_AFTER) {
+    json_awaited(c, "pass_predicted", copy->awaited[SIDE_PREDICTED], out);
+    json_awaited(c, "pass_measured", copy->awaited[SIDE_MEASURED], out);
+  }
+  fputc('}', out);
+}
+
+static uint32_t json_differing_waits(const real_comparison *c, const direction_comparison *d,
+                                     const char *direction, uint32_t before, FILE *out)
+{
+  for (uint32_t i = 0; i < d->copy_count; i++)
+    for (int order = 0; order < WAIT_ORDERS; order++) {
+      if (d->copies[i].wait[order] == WAIT_SAME) continue;
+      fputs(before++ > 0 ? ",\n      " : "\n      ", out);
+      json_wait(c, &d->copies[i], (wait_order)order, direction, out);
+    }
+  return before;
+}
+
+static void json_waits(const real_comparison *c, FILE *out)
+{
+  if (!c->waits_compared) {
+    fputs("  \"waits\": null,\n", out);
+    return;
+  }
+  fputs("  \"waits\": {", out);
+  json_wait_counts(&c->d2h, "d2h", out);
+  json_wait_counts(&c->h2d, "h2d", out);
+  fputs("\"differ\": [", out);
+  uint32_t differ = json_differing_waits(c, &c->d2h, "d2h", 0, out);
+  json_differing_waits(c, &c->h2d, "h2d", differ, out);
+  fputs("]},\n", out);
+}
+
 void real_comparison_json(const real_comparison *c, const real_gate *gates, uint32_t gate_count,
                           FILE *out)
 {
@@ -441,6 +583,7 @@ void real_comparison_json(const real_comparison *c, const real_gate *gates, uint
   json_passes(c, out);
   json_direction(c, &c->d2h, "d2h", out);
   json_direction(c, &c->h2d, "h2d", out);
+  json_waits(c, out);
   json_memory(c, out);
   fputs("  \"gates\": [", out);
   for (uint32_t i = 0; i < gate_count; i++) {

@@ -37,6 +37,11 @@ static void print_head(const run_summary *s, FILE *out, arena *a)
   if (r->rank >= 0) fprintf(out, ", rank %" PRId64, r->rank);
   if (r->world_size >= 0) fprintf(out, " of %" PRId64, r->world_size);
   fputc('\n', out);
+  if (r->has_profile && !r->has_times) {
+    fprintf(out, "issued     within %s ms of the host; the record has no times of the GPU\n",
+            milliseconds(a, s->end_ns - s->begin_ns));
+    return;
+  }
   for (uint32_t i = 0; i < s->step_count; i++)
     fprintf(out, "step       %s: %s ms\n",
             s->steps[i].name[0] != '\0' ? s->steps[i].name : "the whole trace",
@@ -90,7 +95,7 @@ static void print_streams(const run_summary *s, FILE *out, arena *a)
     cells[S_H2D] = count_text(a, from->h2d.count);
     cells[S_D2D] = count_text(a, from->device_copies);
     cells[S_WAITS] = count_text(a, from->waits);
-    cells[S_BUSY] = milliseconds(a, from->busy_ns);
+    cells[S_BUSY] = s->run->has_times ? milliseconds(a, from->busy_ns) : "-";
   }
   fputc('\n', out);
   grid_print(&g, out);
@@ -104,11 +109,12 @@ static void print_copies(const run_summary *s, const char *name, uint32_t stream
     fprintf(out, "%s        no copies of offloading\n", name);
     return;
   }
-  fprintf(out, "%s        %s on stream %s, %s, busy %s ms (%s GB/s), exposed %s ms", name,
-          figure_count(a, c->count, "copy", "copies"), stream_text(s->run, stream, a),
-          bytes_text(a, c->bytes), milliseconds(a, c->busy_ns),
-          c->busy_ns > 0 ? figure(a, c->bytes, c->busy_ns, 1) : "-",
-          milliseconds(a, c->exposed_ns));
+  fprintf(out, "%s        %s on stream %s, %s", name, figure_count(a, c->count, "copy", "copies"),
+          stream_text(s->run, stream, a), bytes_text(a, c->bytes));
+  if (s->run->has_times)
+    fprintf(out, ", busy %s ms (%s GB/s), exposed %s ms", milliseconds(a, c->busy_ns),
+            c->busy_ns > 0 ? figure(a, c->bytes, c->busy_ns, 1) : "-",
+            milliseconds(a, c->exposed_ns));
   if (c->pageable_count > 0)
     fprintf(out, "; %" PRIu32 " of host memory that is not page-locked", c->pageable_count);
   fputc('\n', out);
@@ -154,7 +160,7 @@ static void print_passes(const run_summary *s, const run_memory *memory, FILE *o
   for (uint32_t i = 0; i < r->passes.count; i++) {
     const real_pass *p = &r->passes.items[i];
     const char **cells = &g.cells[i * P_COLUMNS];
-    bool runs = p->begin_ns <= p->end_ns;
+    bool runs = p->begin_ns <= p->end_ns && r->has_times;
     cells[P_PASS] = pass_text(p, a);
     cells[P_ISSUED] = milliseconds(a, p->issued_from_ns - s->begin_ns);
     cells[P_FROM] = runs ? milliseconds(a, p->begin_ns - s->begin_ns) : "-";
@@ -377,7 +383,8 @@ void real_run_json(const run_summary *s, const run_memory *memory, FILE *out)
   text_member(out, "sources", r->sources);
   fprintf(out, ",\n  \"rank\": %" PRId64 ",\n  \"world_size\": %" PRId64 ",\n", r->rank,
           r->world_size);
-  fprintf(out, "  \"waits_resolved\": %s,\n", r->waits_are_resolved ? "true" : "false");
+  fprintf(out, "  \"waits_resolved\": %s,\n  \"times_known\": %s,\n",
+          r->waits_are_resolved ? "true" : "false", r->has_times ? "true" : "false");
   json_steps(out, s);
   json_times(out, s);
   fputs("  \"streams\": [", out);

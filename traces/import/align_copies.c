@@ -191,9 +191,11 @@ static void put_all(const aligner *x, direction_comparison *d)
   for (uint32_t i = 0; i < p->count; i++) {
     const listed_copy *from = &p->items[i];
     uint32_t j = x->partner[SIDE_PREDICTED][i];
-    compared_copy copy = {
-      COPY_MISSING, from->bytes, from->at, REAL_NONE, { from->pass, REAL_NONE }
-    };
+    compared_copy copy = { .finding = COPY_MISSING,
+                           .bytes = from->bytes,
+                           .op = from->at,
+                           .span = REAL_NONE,
+                           .pass = { from->pass, REAL_NONE } };
     if (j != REAL_NONE) {
       copy.finding = finding_of(from, &m->items[j], x->in_order[i]);
       copy.span = m->items[j].at;
@@ -203,11 +205,11 @@ static void put_all(const aligner *x, direction_comparison *d)
   }
   for (uint32_t j = 0; j < m->count; j++)
     if (x->partner[SIDE_MEASURED][j] == REAL_NONE)
-      put(d, &(compared_copy){ COPY_ADDITIONAL,
-                               m->items[j].bytes,
-                               REAL_NONE,
-                               m->items[j].at,
-                               { REAL_NONE, m->items[j].pass } });
+      put(d, &(compared_copy){ .finding = COPY_ADDITIONAL,
+                               .bytes = m->items[j].bytes,
+                               .op = REAL_NONE,
+                               .span = m->items[j].at,
+                               .pass = { REAL_NONE, m->items[j].pass } });
 }
 
 void align_copies(const copy_list *predicted, const copy_list *measured, direction_comparison *d,

@@ -15,7 +15,7 @@
 #ifndef OFFSIM_TRACES_IMPORT_JSON_PULL_H
 #define OFFSIM_TRACES_IMPORT_JSON_PULL_H
 
-#include "traces/import/input.h"
+#include "traces/input.h"
 
 enum { JSON_DEPTH = 64, JSON_TEXT_BYTES = 1 << 16 };
 

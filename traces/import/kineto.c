@@ -285,5 +285,6 @@ bool kineto_read(real_run *r, input *in)
   json_release(&k.json);
   if (ok) real_run_note_source(r, "Kineto trace");
   r->has_profile |= ok;
+  r->has_times |= ok;
   return ok;
 }

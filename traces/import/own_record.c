@@ -88,5 +88,6 @@ bool own_record_read(real_run *r, input *in, uint32_t rank)
   fclose(stream);
   if (ok) real_run_note_source(r, "record of offsim");
   r->has_profile |= ok;
+  r->has_times |= ok;
   return ok;
 }

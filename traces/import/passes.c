@@ -4,23 +4,26 @@
  *
  * PyTorch runs backward functions inside `autograd::engine::evaluate_function`. Work that was
  * issued inside one is backward (so is a recomputed forward); other work is forward, or, after the
- * last backward, the rest of the step. A run of one kind is a pass. Micro-batches whose passes
- * follow each other are told apart by what every schedule has between them: messages between
- * pipeline stages, and the next batch of the data loader. A part without a matrix product (losses,
- * norms of gradients, copies of a batch) belongs to the pass before it.
+ * last backward, the rest of the step. Where no operators were recorded, backward is what other
+ * threads than that of the first kernel issued: autograd has a thread for each GPU. A run of one
+ * kind is a pass. Micro-batches whose passes follow each other are told apart by what every
+ * schedule has between them: messages between pipeline stages, and the next batch of the data
+ * loader. A part without a matrix product (losses, norms of gradients, copies of a batch) belongs to
+ * the pass before it.
  */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "traces/import/call_table.h"
 #include "traces/import/classes.h"
 #include "traces/import/readers.h"
 
 /* Work with the call that issued it. */
 typedef struct issue {
   int64_t at_ns;
-  uint32_t span;
+  uint32_t span, thread;
   bool backward;
 } issue;
 
@@ -28,10 +31,6 @@ typedef struct issue_array {
   issue *items;
   uint32_t count, capacity;
 } issue_array;
-
-typedef struct call {
-  uint32_t correlation, span;
-} call;
 
 /* A stretch of a thread in which backward runs. */
 typedef struct stretch {
@@ -42,10 +41,7 @@ typedef struct stretch {
 typedef struct finder {
   real_run *run;
   issue_array issues;
-  struct {
-    call *items;
-    uint32_t count, capacity;
-  } calls;
+  call_table calls;
   struct {
     stretch *items;
     uint32_t count, capacity;
@@ -55,30 +51,6 @@ typedef struct finder {
     uint32_t count, capacity;
   } borders; /* times */
 } finder;
-
-/* ---- calls ---- */
-
-static int by_correlation(const void *left, const void *right)
-{
-  const call *a = left, *b = right;
-  if (a->correlation != b->correlation) return a->correlation < b->correlation ? -1 : 1;
-  return a->span < b->span ? -1 : a->span > b->span;
-}
-
-static const call *call_of(const finder *f, uint32_t correlation)
-{
-  const call key = { .correlation = correlation };
-  uint32_t low = 0, high = f->calls.count;
-  while (low < high) {
-    uint32_t middle = low + (high - low) / 2;
-    if (by_correlation(&f->calls.items[middle], &key) < 0)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  bool found = low < f->calls.count && f->calls.items[low].correlation == correlation;
-  return found && correlation != 0 ? &f->calls.items[low] : NULL;
-}
 
 /* ---- backward ---- */
 
@@ -135,8 +107,6 @@ static bool is_border(const char *name)
 static void note_host(finder *f, uint32_t span)
 {
   const real_span *s = &f->run->spans.items[span];
-  if (s->kind == REAL_CALL && s->correlation != 0)
-    *ARRAY_PUSH(&f->calls) = (call){ s->correlation, span };
   if (s->kind == REAL_OP && begins(s->name, "autograd::engine::evaluate_function"))
     *ARRAY_PUSH(&f->backwards) = (stretch){ s->track, s->begin_ns, s->end_ns };
   if (s->kind == REAL_ANNOTATION && is_border(s->name)) *ARRAY_PUSH(&f->borders) = s->begin_ns;
@@ -153,13 +123,38 @@ static void note_work(finder *f)
 {
   for (uint32_t i = 0; i < f->run->spans.count; i++) {
     const real_span *s = &f->run->spans.items[i];
-    const call *c = real_span_is_work((real_span_kind)s->kind) ? call_of(f, s->correlation) : NULL;
-    if (c == NULL) continue;
-    const real_span *by = &f->run->spans.items[c->span];
-    *ARRAY_PUSH(&f->issues) = (issue){ by->begin_ns, i, is_backward(f, by->track, by->begin_ns) };
+    uint32_t call = real_span_is_work((real_span_kind)s->kind)
+                        ? call_table_find(&f->calls, s->correlation)
+                        : REAL_NONE;
+    if (call == REAL_NONE) continue;
+    const real_span *by = &f->run->spans.items[call];
+    *ARRAY_PUSH(&f->issues) =
+        (issue){ by->begin_ns, i, by->track, is_backward(f, by->track, by->begin_ns) };
   }
   if (f->issues.count > 0)
     qsort(f->issues.items, f->issues.count, sizeof *f->issues.items, by_issue);
+}
+
+static bool is_kernel(const finder *f, const issue *w)
+{
+  return f->run->spans.items[w->span].kind == REAL_KERNEL;
+}
+
+/* Threads without kernels copy what the others compute. */
+static void tell_by_threads(finder *f)
+{
+  arena scratch = { 0 };
+  bool *computes = ARENA_ARRAY(&scratch, bool, (size_t)f->run->threads.count + 1);
+  uint32_t first = REAL_NONE;
+  for (uint32_t i = 0; i < f->issues.count; i++) {
+    const issue *w = &f->issues.items[i];
+    if (!is_kernel(f, w)) continue;
+    if (first == REAL_NONE) first = w->thread;
+    computes[w->thread] = w->thread != first;
+  }
+  for (uint32_t i = 0; i < f->issues.count; i++)
+    f->issues.items[i].backward = computes[f->issues.items[i].thread];
+  arena_release(&scratch);
 }
 
 /* ---- parts and passes ---- */
@@ -254,9 +249,10 @@ void find_passes(real_run *r)
   part_array parts = { 0 };
   for (uint32_t i = 0; i < r->spans.count; i++)
     note_host(&f, i);
-  if (f.calls.count > 0) qsort(f.calls.items, f.calls.count, sizeof *f.calls.items, by_correlation);
+  f.calls = call_table_of(r);
   join_stretches(&f);
   note_work(&f);
+  if (f.backwards.count == 0) tell_by_threads(&f);
   cut(&f, &parts);
   join_parts(&parts);
   add_passes(&f, &parts);

@@ -11,7 +11,7 @@
 #define OFFSIM_TRACES_IMPORT_PICKLE_H
 
 #include "sim/base/arena.h"
-#include "traces/import/input.h"
+#include "traces/input.h"
 
 typedef enum pickle_type {
   PICKLE_NONE,

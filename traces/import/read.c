@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "sim/base/units.h"
-#include "traces/import/input.h"
 #include "traces/import/readers.h"
+#include "traces/input.h"
+#include "traces/issued/issued.h"
 
 static bool looks_like(const uint8_t *bytes, size_t count, const char *text)
 {
@@ -21,6 +22,7 @@ static bool read_any(real_run *r, input *in, uint32_t rank)
   size_t count = input_look(in, &bytes);
   if (count == 0) return input_wrong(in, 0, "the file is empty");
   if (bytes[0] == 0x80) return snapshot_read(r, in);
+  if (issued_looks_like(bytes, count)) return issued_run_read(r, in);
   if (looks_like(bytes, count, "{\"real_run_version\"")) return run_file_read(r, in);
   if (looks_like(bytes, count, "{\"format_version\"")) return own_record_read(r, in, rank);
   if (looks_like(bytes, count, "SQLite format 3"))
@@ -66,10 +68,11 @@ real_file real_run_file_kind(const char *path)
   if (strcmp(path, "-") == 0 || !input_open(&in, path, &ignored)) return REAL_FILE_OTHER;
   size_t count = input_look(&in, &bytes);
   bool own = looks_like(bytes, count, "{\"format_version\"");
-  bool run = count > 0 && (bytes[0] == 0x80 || looks_like(bytes, count, "SQLite format 3") ||
-                           looks_like(bytes, count, "{\"real_run_version\"") ||
-                           has_text(bytes, count, "\"traceEvents\"") ||
-                           has_text(bytes, count, "\"schemaVersion\""));
+  bool run =
+      count > 0 &&
+      (bytes[0] == 0x80 || looks_like(bytes, count, "SQLite format 3") ||
+       issued_looks_like(bytes, count) || looks_like(bytes, count, "{\"real_run_version\"") ||
+       has_text(bytes, count, "\"traceEvents\"") || has_text(bytes, count, "\"schemaVersion\""));
   input_close(&in);
   return own ? REAL_FILE_OWN_RECORD : run ? REAL_FILE_RUN : REAL_FILE_OTHER;
 }

@@ -5,13 +5,15 @@
 #ifndef OFFSIM_TRACES_IMPORT_READERS_H
 #define OFFSIM_TRACES_IMPORT_READERS_H
 
-#include "traces/import/input.h"
 #include "traces/import/real_run.h"
+#include "traces/input.h"
 
 /* PyTorch's profiler: libkineto's Chrome trace. */
 bool kineto_read(real_run *r, input *in);
 /* torch.cuda.memory._dump_snapshot: a pickle. */
 bool snapshot_read(real_run *r, input *in);
+/* What offsim record wrote (traces/issued). */
+bool issued_run_read(real_run *r, input *in);
 /* What real_run_write wrote. */
 bool run_file_read(real_run *r, input *in);
 /* offsim's own record of one rank (traces/record.h). */

@@ -6,6 +6,7 @@
 
 #include "sim/base/units.h"
 #include "traces/import/align_copies.h"
+#include "traces/import/compare_waits.h"
 #include "traces/timing.h"
 
 const char *copy_finding_name(copy_finding f)
@@ -20,6 +21,19 @@ const char *copy_place_name(copy_place p)
   static const char *const names[] = { "none", "own stream", "one stream for both directions",
                                        "a stream with kernels" };
   return names[p];
+}
+
+const char *wait_order_name(wait_order o)
+{
+  static const char *const names[WAIT_ORDERS] = { "before", "after" };
+  return names[o];
+}
+
+const char *wait_finding_name(wait_finding f)
+{
+  static const char *const names[WAIT_FINDINGS] = { "same", "early", "late", "missing",
+                                                    "additional" };
+  return names[f];
 }
 
 /* ---- what is predicted ---- */
@@ -46,7 +60,6 @@ static bool is(const char *text, const char *word)
   return strcmp(text, word) == 0;
 }
 
-/* REAL_FINISH: neither forward nor backward. */
 static predicted_pass pass_of_op(const trace_op *o)
 {
   real_pass_kind kind = is(o->phase, "forward")    ? REAL_FORWARD
@@ -79,6 +92,18 @@ static uint32_t *find_predicted_passes(real_comparison *c, const op_range *ops, 
     of[i] = k - 1;
   }
   return of;
+}
+
+const real_pass_kind *predicted_pass_kinds(const predicted_run *p, uint32_t *count, arena *a)
+{
+  real_comparison c = { .pass_count = 0 };
+  op_range ops = ops_of(p);
+  find_predicted_passes(&c, &ops, a);
+  real_pass_kind *kinds = ARENA_ARRAY(a, real_pass_kind, (size_t)c.pass_count + 1);
+  for (uint32_t i = 0; i < c.pass_count; i++)
+    kinds[i] = c.passes[i].kind;
+  *count = c.pass_count;
+  return kinds;
 }
 
 /* By pass of the run: its number among forward and backward passes. */
@@ -159,8 +184,9 @@ static void collect_measured(real_comparison *c, real_span_kind kind, const copy
   }
   d->count[SIDE_MEASURED] = s->count;
   d->bytes[SIDE_MEASURED] = s->bytes;
-  d->busy_ps[SIDE_MEASURED] = s->busy_ns * PS_PER_NS;
-  d->exposed_ps[SIDE_MEASURED] = s->exposed_ns * PS_PER_NS;
+  bool timed = r->has_times;
+  d->busy_ps[SIDE_MEASURED] = timed ? s->busy_ns * PS_PER_NS : -1;
+  d->exposed_ps[SIDE_MEASURED] = timed ? s->exposed_ns * PS_PER_NS : -1;
 }
 
 static void compare_direction(real_comparison *c, direction_comparison *d, const op_range *ops,
@@ -218,20 +244,21 @@ static int64_t idle_of(const op_range *ops, int64_t step_ps)
 static void compare_times(real_comparison *c, const op_range *ops)
 {
   const run_summary *s = c->measured.summary;
+  bool timed = c->measured.run->has_times;
   for (uint32_t i = 0; i < ops->count; i++) {
     const trace_op *o = &ops->items[ops->first + i];
     bool copies = is(o->kind, "d2h") || is(o->kind, "h2d") || strncmp(o->kind, "disk", 4) == 0;
     if (!copies) c->class_ps[class_of_op(o)][SIDE_PREDICTED] += o->end_ps - o->begin_ps;
   }
   for (int k = 0; k < KERNEL_CLASS_COUNT; k++)
-    c->class_ps[k][SIDE_MEASURED] = s->class_ns[k] * PS_PER_NS;
+    c->class_ps[k][SIDE_MEASURED] = timed ? s->class_ns[k] * PS_PER_NS : -1;
   const step_summary *last = s->step_count > 0 ? &s->steps[s->step_count - 1] : NULL;
-  int64_t own_ns = last != NULL ? last->end_ns - last->begin_ns : 0;
+  int64_t own_ns = timed && last != NULL ? last->end_ns - last->begin_ns : 0;
   int64_t step_ns = c->measured.step_ns > 0 ? c->measured.step_ns : own_ns;
   c->step_ps[SIDE_PREDICTED] = median_step_ps(c->predicted.record);
-  c->step_ps[SIDE_MEASURED] = step_ns * PS_PER_NS;
+  c->step_ps[SIDE_MEASURED] = step_ns > 0 || timed ? step_ns * PS_PER_NS : -1;
   c->idle_ps[SIDE_PREDICTED] = idle_of(ops, c->step_ps[SIDE_PREDICTED]);
-  c->idle_ps[SIDE_MEASURED] = (s->end_ns - s->begin_ns - s->work_busy_ns) * PS_PER_NS;
+  c->idle_ps[SIDE_MEASURED] = timed ? (s->end_ns - s->begin_ns - s->work_busy_ns) * PS_PER_NS : -1;
 }
 
 /* ---- memory ---- */
@@ -442,6 +469,7 @@ real_comparison compare_real(const predicted_run *predicted, const measured_run 
   compare_direction(&c, &c.h2d, &ops, pass_of, false, a);
   c.d2h.exposed_ps[SIDE_PREDICTED] = f->exposed_d2h_ps;
   c.h2d.exposed_ps[SIDE_PREDICTED] = f->exposed_h2d_ps;
+  compare_waits(&c);
   compare_times(&c, &ops);
   compare_peaks(&c);
   compare_pass_peaks(&c, &ops, pass_of, a);
@@ -469,4 +497,13 @@ bool real_ratio_ppm(const real_comparison *c, int side, int64_t *ppm)
   if (c->theoretical_saving_bytes <= 0 || c->saving_bytes[side] < 0) return false;
   *ppm = muldiv_i64(c->saving_bytes[side], 1000000, c->theoretical_saving_bytes);
   return true;
+}
+
+uint32_t real_wrong_waits(const real_comparison *c)
+{
+  uint32_t wrong = 0;
+  for (int order = 0; order < WAIT_ORDERS; order++)
+    wrong += c->d2h.waits[order][WAIT_MISSING] + c->d2h.waits[order][WAIT_LATE] +
+             c->h2d.waits[order][WAIT_MISSING] + c->h2d.waits[order][WAIT_LATE];
+  return wrong;
 }

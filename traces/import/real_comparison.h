@@ -7,6 +7,7 @@
 #ifndef OFFSIM_TRACES_IMPORT_REAL_COMPARISON_H
 #define OFFSIM_TRACES_IMPORT_REAL_COMPARISON_H
 
+#include "traces/import/copy_waits.h"
 #include "traces/import/run_memory.h"
 #include "traces/import/run_summary.h"
 #include "traces/record.h"
@@ -19,12 +20,22 @@ typedef struct predicted_block {
   bool resident; /* from before the step */
 } predicted_block;
 
+typedef struct predicted_pass {
+  real_pass_kind kind; /* REAL_FINISH: neither forward nor backward */
+  uint32_t microbatch, chunk;
+} predicted_pass;
+
 typedef struct predicted_run {
   const trace *record;
   uint32_t rank;                 /* of the record */
   int64_t without_peak_bytes;    /* allocated, of the same run without offload; -1: unknown */
   const predicted_block *blocks; /* NULL: unknown */
   uint32_t block_count;
+  /* What its host does; copies have the number of their op, passes are marks. None: unknown. */
+  const action *actions;
+  uint32_t action_count, op_count;
+  uint32_t stream_count, compute_stream;
+  const predicted_pass *mark_passes; /* by mark */
 } predicted_run;
 
 typedef struct measured_run {
@@ -32,17 +43,13 @@ typedef struct measured_run {
   const run_summary *summary;
   const run_memory *memory;   /* NULL: no snapshot */
   int64_t step_ns;            /* logged without the profiler; 0: the record's own */
+  uint32_t dropped_passes;    /* of steps before the one that is compared */
   int64_t without_peak_bytes; /* logged of the same run without offload; -1: the prediction's */
 } measured_run;
 
 enum { SIDE_PREDICTED, SIDE_MEASURED, SIDES };
 
 /* ---- passes ---- */
-
-typedef struct predicted_pass {
-  real_pass_kind kind;
-  uint32_t microbatch, chunk;
-} predicted_pass;
 
 /* Highest allocated bytes while a pass is issued; predicted ones without tails of blocks. */
 typedef struct pass_peak {
@@ -63,11 +70,29 @@ typedef enum copy_finding {
 
 const char *copy_finding_name(copy_finding f);
 
+/* A copy's waits: for compute, which is before it; and compute's for the copy, after it. */
+typedef enum wait_order { WAIT_BEFORE, WAIT_AFTER, WAIT_ORDERS } wait_order;
+
+/* Of the wait after it: early and late are of the pass in which compute waits. */
+typedef enum wait_finding {
+  WAIT_SAME, /* also: neither waits */
+  WAIT_EARLY,
+  WAIT_LATE,
+  WAIT_MISSING,
+  WAIT_ADDITIONAL,
+  WAIT_FINDINGS
+} wait_finding;
+
+const char *wait_order_name(wait_order o);
+const char *wait_finding_name(wait_finding f);
+
 typedef struct compared_copy {
   copy_finding finding;
   int64_t bytes;
   uint32_t op, span;    /* of the record's ops, of the run's spans; REAL_NONE: has none */
   uint32_t pass[SIDES]; /* REAL_NONE: unknown */
+  wait_finding wait[WAIT_ORDERS];
+  uint32_t awaited[SIDES]; /* the pass of the wait after it, pass_count: after all; AWAITED_NEVER */
 } compared_copy;
 
 /* Which streams copies of a direction use. */
@@ -79,6 +104,7 @@ typedef struct direction_comparison {
   int64_t bytes[SIDES], busy_ps[SIDES], exposed_ps[SIDES]; /* exposed: -1: unknown */
   copy_place place[SIDES];
   uint32_t found[COPY_FINDINGS];
+  uint32_t waits[WAIT_ORDERS][WAIT_FINDINGS]; /* of copies that both have */
   compared_copy *copies; /* in the order of the prediction, additional ones at the end */
   uint32_t copy_count;
 } direction_comparison;
@@ -119,6 +145,7 @@ typedef struct real_comparison {
   pass_peak *pass_peaks; /* [pass_count] if same_passes */
   direction_comparison d2h, h2d;
   bool same_copies; /* order, bytes, places */
+  bool waits_compared;
   int64_t step_ps[SIDES];
   int64_t class_ps[KERNEL_CLASS_COUNT][SIDES]; /* sums over kernels */
   int64_t idle_ps[SIDES];                      /* neither kernel nor copy */
@@ -131,6 +158,9 @@ typedef struct real_comparison {
   int64_t saving_bytes[SIDES]; /* simulated, measured; -1: unknown */
 } real_comparison;
 
+/* Forward and backward passes as predicted, in their order. */
+const real_pass_kind *predicted_pass_kinds(const predicted_run *p, uint32_t *count, arena *a);
+
 /* Both must outlive it; memory is from the arena. */
 real_comparison compare_real(const predicted_run *predicted, const measured_run *measured,
                              arena *a);
@@ -138,6 +168,9 @@ real_comparison compare_real(const predicted_run *predicted, const measured_run 
 /* (predicted - measured) / measured in parts per million; false: one of them is unknown. */
 bool real_step_error_ppm(const real_comparison *c, int64_t *ppm);
 bool real_peak_error_ppm(const real_comparison *c, int64_t *ppm); /* allocated */
+/* Waits that are missing or late. */
+uint32_t real_wrong_waits(const real_comparison *c);
+
 /* Measured over theoretical saving. */
 bool real_ratio_ppm(const real_comparison *c, int side, int64_t *ppm);
 

@@ -1,6 +1,6 @@
 /*
- * One rank of a run that was recorded by others: what its streams ran, what its host called, what
- * its allocator did. One form for PyTorch's profiler (Kineto), for PyTorch's memory snapshots and
+ * One rank of a real run: what its streams ran, what its host called, what its allocator did. One form
+ * for PyTorch's profiler (Kineto), for PyTorch's memory snapshots, for what offsim record wrote, and
  * for offsim's own records; a profile and a snapshot of one run are read into the same real_run,
  * because both have the clock of their host.
  *
@@ -24,7 +24,7 @@
 #include "sim/base/diag.h"
 #include "sim/plan/intern.h"
 
-enum { REAL_RUN_VERSION = 1 };
+enum { REAL_RUN_VERSION = 2 };
 
 /* ---- what streams and host threads did ---- */
 
@@ -36,6 +36,10 @@ enum { REAL_RUN_VERSION = 1 };
   X(REAL_H2D, "h2d", true, "a copy from the host")                                                 \
   X(REAL_D2D, "d2d", true, "a copy on the device, or between devices")                             \
   X(REAL_WAIT, "wait", true, "the stream waits for an event from here on")                         \
+  X(REAL_RECORD, "record", true, "an event is recorded on the stream")                             \
+  X(REAL_STREAM_DONE, "stream_done", true, "the host waits for the stream")                        \
+  X(REAL_EVENT_DONE, "event_done", false, "the host waits for an event")                           \
+  X(REAL_ALL_DONE, "all_done", false, "the host waits for all streams")                            \
   X(REAL_CALL, "call", false, "a call of CUDA's runtime or driver")                                \
   X(REAL_OP, "op", false, "an operator of the framework")                                          \
   X(REAL_ANNOTATION, "annotation", false, "a named stretch of the host's work: a step, a message")
@@ -66,7 +70,7 @@ static inline bool real_span_is_copy(real_span_kind kind)
 typedef struct real_span {
   int64_t begin_ns, end_ns; /* of the host's clock */
   const char *name;
-  int64_t bytes;        /* of a copy or memset; of a wait the event's number; else -1 */
+  int64_t bytes;        /* of a copy or memset; of what names an event its number; else -1 */
   uint32_t track;       /* of streams or threads */
   uint32_t correlation; /* joins work and the call that issued it; 0: unknown */
   uint32_t pass;        /* of work: set by real_run_finish; REAL_NONE: outside passes */
@@ -79,10 +83,20 @@ typedef struct real_span_array {
   uint32_t count, capacity;
 } real_span_array;
 
+/* How a stream waits for others by itself: not at all; for the legacy default stream; it is that, which
+ * waits for those. */
+typedef enum real_stream_kind {
+  REAL_STREAM_ALONE,
+  REAL_STREAM_BLOCKING,
+  REAL_STREAM_LEGACY,
+  REAL_STREAM_KINDS
+} real_stream_kind;
+
 /* A stream (process: its device) or a host thread. */
 typedef struct real_track {
   int64_t process, id;
   const char *name; /* "" unless the file names it */
+  uint8_t kind;     /* of a stream: real_stream_kind */
 } real_track;
 
 typedef struct real_track_array {
@@ -194,7 +208,8 @@ typedef struct real_run {
   real_track_array streams, threads;
   real_pass_array passes;  /* empty: the record does not resolve them */
   bool passes_are_timed;   /* the file gave their times */
-  bool waits_are_resolved; /* a wait names the record that it waits for */
+  bool waits_are_resolved; /* events are in it: what a wait waits for */
+  bool has_times;          /* of the GPU; without, work begins and ends when it was issued */
 
   real_memory_array events;
   real_block_array blocks;
@@ -224,6 +239,10 @@ real_file real_run_file_kind(const char *path);
 /* After the last file: sorts the spans, finds the passes. False after a diag error: a profile and a
  * snapshot that are not of one run, two GPUs in one file. */
 bool real_run_finish(real_run *r, diag *d);
+
+/* Keeps the last passes, if they are of these kinds and others come before them: the last step of
+ * several. Returns how many passes it dropped. */
+uint32_t real_run_keep_last(real_run *r, const real_pass_kind *kinds, uint32_t count);
 
 /* Writes it as a record that real_run_read reads. */
 bool real_run_write(const real_run *r, const char *path, diag *d);

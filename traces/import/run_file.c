@@ -22,11 +22,13 @@ static void put_header(const real_run *r, FILE *out)
 {
   fprintf(out, "{\"real_run_version\":%d,\"sources\":", REAL_RUN_VERSION);
   put_text(out, r->sources);
-  fprintf(out,
-          ",\"rank\":%" PRId64 ",\"world_size\":%" PRId64
-          ",\"waits_resolved\":%d,\"profile\":%d,\"memory\":%d,\"segments_bytes\":%" PRId64 "}\n",
-          r->rank, r->world_size, r->waits_are_resolved, r->has_profile, r->has_memory,
-          r->segments_bytes);
+  fprintf(
+      out,
+      ",\"rank\":%" PRId64 ",\"world_size\":%" PRId64
+      ",\"waits_resolved\":%d,\"profile\":%d,\"times\":%d,\"memory\":%d,\"segments_bytes\":%" PRId64
+      "}\n",
+      r->rank, r->world_size, r->waits_are_resolved, r->has_profile, r->has_times, r->has_memory,
+      r->segments_bytes);
 }
 
 static void put_tracks(const real_track_array *tracks, const char *key, FILE *out)
@@ -35,7 +37,7 @@ static void put_tracks(const real_track_array *tracks, const char *key, FILE *ou
     const real_track *t = &tracks->items[i];
     fprintf(out, "{\"%s\":[%" PRId64 ",%" PRId64 ",", key, t->process, t->id);
     put_text(out, t->name);
-    fputs("]}\n", out);
+    fprintf(out, ",%d]}\n", t->kind);
   }
 }
 
@@ -182,9 +184,12 @@ static const int64_t TIME_LIMIT_NS = INT64_MAX / 2;
 static bool read_track(run_reader *f, real_track_array *to)
 {
   real_track t;
+  int64_t stream_kind;
   if (!take_number(f, INT64_MIN, INT64_MAX, &t.process) ||
-      !take_number(f, INT64_MIN, INT64_MAX, &t.id) || !take_text(f, &t.name))
+      !take_number(f, INT64_MIN, INT64_MAX, &t.id) || !take_text(f, &t.name) ||
+      !take_number(f, 0, REAL_STREAM_KINDS - 1, &stream_kind))
     return false;
+  t.kind = (uint8_t)stream_kind;
   *ARRAY_PUSH(to) = t;
   return true;
 }
@@ -340,7 +345,7 @@ static bool member(run_reader *f, const char *key, int64_t least, int64_t most, 
 static bool read_header(run_reader *f)
 {
   real_run *r = f->run;
-  int64_t version, resolved, profile, memory;
+  int64_t version, resolved, profile, times, memory;
   if (!json_enter(&f->json, '{') || !json_key(&f->json) || !json_scaled(&f->json, 0, &version))
     return input_expected(f->json.in, "the header of a record");
   if (version != REAL_RUN_VERSION)
@@ -353,11 +358,12 @@ static bool read_header(run_reader *f)
   if (!member(f, "rank", -1, INT32_MAX, &r->rank) ||
       !member(f, "world_size", -1, INT32_MAX, &r->world_size) ||
       !member(f, "waits_resolved", 0, 1, &resolved) || !member(f, "profile", 0, 1, &profile) ||
-      !member(f, "memory", 0, 1, &memory) ||
+      !member(f, "times", 0, 1, &times) || !member(f, "memory", 0, 1, &memory) ||
       !member(f, "segments_bytes", 0, INT64_MAX / 4, &r->segments_bytes))
     return false;
   r->waits_are_resolved = resolved != 0;
   r->has_profile = profile != 0;
+  r->has_times = times != 0;
   r->has_memory = memory != 0;
   return !json_more(&f->json, '}') && !f->json.in->failed;
 }

@@ -60,6 +60,10 @@ static stream_role note_work(run_summary *to, stream_summary *s, const real_span
   case REAL_D2D: s->device_copies++; return ROLE_OTHER;
   case REAL_MEMSET: s->memsets++; return ROLE_OTHER;
   case REAL_WAIT:
+  case REAL_RECORD:
+  case REAL_STREAM_DONE:
+  case REAL_EVENT_DONE:
+  case REAL_ALL_DONE:
   case REAL_CALL:
   case REAL_OP:
   case REAL_ANNOTATION:
@@ -85,7 +89,8 @@ static void summarize_streams(run_summary *to, arena *a)
     if (s->kind == REAL_WAIT) to->streams[s->track].waits++;
     if (!real_span_is_work((real_span_kind)s->kind)) continue;
     stream_role role = note_work(to, &to->streams[s->track], s);
-    by_role[s->track][role] += s->end_ns - s->begin_ns;
+    /* Without times, one piece of work counts as much as another. */
+    by_role[s->track][role] += r->has_times ? s->end_ns - s->begin_ns : 1;
     cover_add(&covers[s->track], s->begin_ns, s->end_ns);
   }
   int64_t longest = 0;

@@ -48,6 +48,28 @@ bool issued_open(issued_reader *r, input *in)
          input_wrong(in, 0, "no record of offsim record: it begins with \"%.15s\"", ISSUED_MAGIC);
 }
 
+const char *issued_name(const issued_row *row, size_t *length)
+{
+  const char *text = (const char *)(row->word + 1);
+  size_t most = 8 * (size_t)(row->count - 1);
+  assert(row->kind == ISSUED_NAME);
+  *length = 0;
+  while (*length < most && text[*length] != '\0')
+    ++*length;
+  return text;
+}
+
+bool issued_take_snapshot(const issued_row *row, issued_bytes *to, input *in)
+{
+  uint64_t bytes = row->word[0];
+  assert(row->kind == ISSUED_SNAPSHOT);
+  if (bytes > 8 * (uint64_t)(row->count - 1) || bytes > INT32_MAX - to->count)
+    return input_wrong(in, input_offset(in), "%" PRIu64 " bytes of a snapshot in a row of %" PRIu32,
+                       bytes, row->count);
+  memcpy(ARRAY_EXTEND(to, (uint32_t)bytes), row->word + 1, bytes);
+  return true;
+}
+
 static bool cut(issued_reader *r, int64_t at)
 {
   return input_wrong(r->in, at, "the record ends within a row; copy it again");

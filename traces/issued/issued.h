@@ -13,7 +13,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "traces/import/input.h"
+#include "sim/base/array.h"
+#include "traces/input.h"
 #include "traces/issued/rows.h"
 
 typedef struct issued_row {
@@ -41,5 +42,17 @@ bool issued_open(issued_reader *r, input *in);
 bool issued_next(issued_reader *r, issued_row *row);
 
 const char *issued_kind_name(issued_kind kind);
+
+/* The text of a row ISSUED_NAME; without a NUL after it. */
+const char *issued_name(const issued_row *row, size_t *length);
+
+/* Bytes of PyTorch's memory snapshot, which is stored in rows ISSUED_SNAPSHOT. */
+typedef struct issued_bytes {
+  uint8_t *items;
+  uint32_t count, capacity;
+} issued_bytes;
+
+/* False after a message. */
+bool issued_take_snapshot(const issued_row *row, issued_bytes *to, input *in);
 
 #endif

@@ -54,7 +54,8 @@ typedef enum issued_kind {
 enum {
   ISSUED_CAPTURED = 1, /* into a graph: nothing runs now */
   ISSUED_UNSEEN = 2,   /* of a kernel: arguments that could not be read */
-  ISSUED_WAITED = 4    /* of a copy or set: the call returns when it is over */
+  ISSUED_WAITED = 4    /* of a copy or set: the call returns when it is over; of event_done and
+                        * stream_done: the call waited, and did not only ask */
 };
 
 /* Of a stream: it waits for the legacy default stream, or is that. */

@@ -7,8 +7,8 @@
 
 #include "sim/base/units.h"
 #include "sim/plan/intern.h"
+#include "traces/issued/clocks.h"
 #include "traces/issued/issued.h"
-#include "traces/races/clocks.h"
 
 static const struct {
   const char *name, *meaning;
@@ -456,21 +456,14 @@ static bool take_row(checker *c, const issued_row *row, input *in)
 
 /* ---- the first pass: names, and the snapshot, which comes last ---- */
 
-typedef struct snapshot_bytes {
-  uint8_t *items;
-  uint32_t count, capacity;
-} snapshot_bytes;
-
 static bool take_name(checker *c, const issued_row *row, input *in)
 {
   races *r = c->races;
   if (row->word[0] != r->name_count)
     return input_wrong(in, input_offset(in), "name %" PRIu64 " after %" PRIu32, row->word[0],
                        r->name_count);
-  const char *text = (const char *)(row->word + 1);
-  size_t most = 8 * (size_t)(row->count - 1), length = 0;
-  while (length < most && text[length] != '\0')
-    length++;
+  size_t length;
+  const char *text = issued_name(row, &length);
   if ((r->name_count & (r->name_count - 1)) == 0) {
     const char **names =
         ARENA_ARRAY(c->memory_of, const char *, r->name_count == 0 ? 1 : 2 * (size_t)r->name_count);
@@ -481,18 +474,8 @@ static bool take_name(checker *c, const issued_row *row, input *in)
   return true;
 }
 
-static bool take_piece(const issued_row *row, snapshot_bytes *snapshot, input *in)
-{
-  uint64_t bytes = row->word[0];
-  if (bytes > 8 * (uint64_t)(row->count - 1) || bytes > INT32_MAX - snapshot->count)
-    return input_wrong(in, input_offset(in), "%" PRIu64 " bytes of a snapshot in a row of %" PRIu32,
-                       bytes, row->count);
-  memcpy(ARRAY_EXTEND(snapshot, (uint32_t)bytes), row->word + 1, bytes);
-  return true;
-}
-
 /* Blocks after the snapshot are not in it. */
-static bool look_ahead(checker *c, input *in, snapshot_bytes *snapshot)
+static bool look_ahead(checker *c, input *in, issued_bytes *snapshot)
 {
   issued_reader *reader = arena_alloc(c->memory_of, 1, sizeof *reader);
   issued_row row;
@@ -503,7 +486,7 @@ static bool look_ahead(checker *c, input *in, snapshot_bytes *snapshot)
     else if (row.kind == ISSUED_NAME)
       ok = take_name(c, &row, in);
     else if (row.kind == ISSUED_SNAPSHOT)
-      ok = take_piece(&row, snapshot, in);
+      ok = issued_take_snapshot(&row, snapshot, in);
     else if (row.kind == ISSUED_BLOCK && snapshot->count == 0)
       seen_at(c, row.word[0])->blocks++;
     else if (row.kind == ISSUED_KERNEL && row.word[1] >= c->races->name_count)
@@ -528,7 +511,7 @@ static void index_history(checker *c)
   }
 }
 
-static bool read_snapshot(checker *c, const snapshot_bytes *snapshot)
+static bool read_snapshot(checker *c, const issued_bytes *snapshot)
 {
   races *r = c->races;
   r->has_snapshot = snapshot->count > 0;
@@ -555,7 +538,7 @@ typedef bool open_again(input *in, const void *from, diag *d);
 static bool find(races *r, open_again *open_input, const void *from, arena *a, diag *d)
 {
   input in;
-  snapshot_bytes snapshot = { 0 };
+  issued_bytes snapshot = { 0 };
   *r = (races){ .items = ARENA_ARRAY(a, race, RACES_KEPT) };
   real_run_init(&r->run, a);
   checker *c = ARENA_NEW(a, checker);

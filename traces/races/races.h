@@ -14,7 +14,7 @@
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
 #include "traces/import/real_run.h"
-#include "traces/races/memory.h"
+#include "traces/issued/memory.h"
 
 /*  kind             in JSON        the earlier operation, and what is wrong */
 #define RACES(X)                                                                                   \

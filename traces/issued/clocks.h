@@ -12,8 +12,8 @@
  * The host is one: what a thread issues after another one's call counts as issued after it, because
  * the record does not show how threads wait for each other.
  */
-#ifndef OFFSIM_TRACES_RACES_CLOCKS_H
-#define OFFSIM_TRACES_RACES_CLOCKS_H
+#ifndef OFFSIM_TRACES_ISSUED_CLOCKS_H
+#define OFFSIM_TRACES_ISSUED_CLOCKS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * each of them. A generation is what one allocation was until its bytes were handed out again: a
  * block of PyTorch, or an allocation of the driver that is not divided into such blocks.
  */
-#ifndef OFFSIM_TRACES_RACES_MEMORY_H
-#define OFFSIM_TRACES_RACES_MEMORY_H
+#ifndef OFFSIM_TRACES_ISSUED_MEMORY_H
+#define OFFSIM_TRACES_ISSUED_MEMORY_H
 
 #include <stdbool.h>
 #include <stdint.h>

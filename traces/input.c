@@ -1,4 +1,4 @@
-#include "traces/import/input.h"
+#include "traces/input.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "traces/races/clocks.h"
+#include "traces/issued/clocks.h"
 
 #include <assert.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "traces/races/memory.h"
+#include "traces/issued/memory.h"
 
 #include <assert.h>
 #include <string.h>
