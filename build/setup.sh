@@ -4,7 +4,7 @@
 # line to paste and stops with status 3.
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-program_packages="generate-ninja ninja-build gcc libc6-dev clang libfyaml-dev libcairo2-dev libxxhash-dev zlib1g-dev"
+program_packages="generate-ninja ninja-build gcc libc6-dev clang libfyaml-dev libcairo2-dev libxxhash-dev libsqlite3-dev zlib1g-dev"
 test_packages="git clang-format libclang-rt-14-dev libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-jsonschema pkg-config libopenmpi-dev openmpi-bin"
 
 say() {

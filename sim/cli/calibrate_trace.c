@@ -129,9 +129,9 @@ bool calibrate_from_trace(const trace_options *o, const load_options *load, aren
   real_run r;
   real_run_init(&r, a);
   bool ok = real_run_read(&r, o->from, 0, d);
-  if (ok && !r.has_profile)
-    ok = diag_error(d, (source_pos){ o->from, 0, 0 },
-                    "is a memory snapshot; a profiler's trace has the times");
+  if (ok && !r.has_times)
+    ok = diag_error(d, (source_pos){ o->from, 0, 0 }, "is a %s; a profiler's trace has the times",
+                    r.has_profile ? "record of what was issued" : "memory snapshot");
   ok = ok && real_run_finish(&r, d) && fit_run(o, load, &r, a, d);
   real_run_release(&r);
   return ok;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "sim/base/arena.h"
+#include "traces/import/align_clocks.h"
 #include "traces/import/run_memory.h"
 #include "traces/import/run_summary.h"
 
@@ -16,5 +17,17 @@ void real_run_json(const run_summary *s, const run_memory *memory, FILE *out);
 
 /* "megatron/core/x.py:120 forward"; "before the record" of REAL_NONE. */
 const char *real_frame_text(const real_run *r, uint32_t frame, arena *a);
+
+/* ---- several ranks ---- */
+
+typedef struct aligned_ranks {
+  const real_run *const *runs;
+  const char *const *files;
+  const rank_clock *clocks;
+  uint32_t count;
+} aligned_ranks;
+
+void aligned_ranks_table(const aligned_ranks *r, FILE *out, arena *a);
+void aligned_ranks_json(const aligned_ranks *r, FILE *out);
 
 #endif

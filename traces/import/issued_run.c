@@ -267,7 +267,7 @@ static bool read_snapshot(taker *t)
 
 bool issued_run_read(real_run *r, input *in)
 {
-  if (r->has_profile) return input_wrong(in, 0, "this is a second record of what streams did");
+  if (!takes_profile(r, in)) return false;
   taker t = { .run = r, .in = in, .handles = { .memory = r->memory } };
   issued_reader *reader = ARENA_NEW(r->memory, issued_reader);
   memory_init(&t.spaces);

@@ -4,6 +4,7 @@
  * `ts` and `dur` are microseconds with three decimals from `baseTimeNanoseconds`; a stream's work
  * has `args.stream`, `args.device` and `args.correlation`, which the call has too.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "traces/import/json_pull.h"
@@ -17,14 +18,15 @@ typedef struct kineto_event {
   int64_t stream, device, correlation, bytes, event, waited_stream;
   int64_t microbatch, chunk; /* of offsim's own traces, as is the phase */
   const char *pass;
-  const char *label; /* of "M" */
+  const char *collective, *group, *ranks; /* of NCCL's kernels */
+  int64_t source, destination;            /* ... ranks of the group */
+  const char *label;                      /* of "M" */
 } kineto_event;
 
 typedef struct kineto_reader {
   real_run *run;
   json_pull json;
   int64_t base_ns;
-  uint32_t first_span; /* of this file */
 } kineto_reader;
 
 static const char *text_of(kineto_reader *k)
@@ -52,6 +54,8 @@ static const struct {
   { "bytes", offsetof(kineto_event, bytes) },
   { "wait_on_cuda_event_id", offsetof(kineto_event, event) },
   { "wait_on_stream", offsetof(kineto_event, waited_stream) },
+  { "Src Rank", offsetof(kineto_event, source) },
+  { "Dst Rank", offsetof(kineto_event, destination) },
   { "microbatch", offsetof(kineto_event, microbatch) },
   { "chunk", offsetof(kineto_event, chunk) },
 };
@@ -63,6 +67,9 @@ static bool read_argument(kineto_reader *k, kineto_event *e)
       return json_whole_or_skip(&k->json, (int64_t *)(void *)((char *)e + arguments[i].member));
   if (strcmp(k->json.text, "name") == 0) return read_text(k, &e->label);
   if (strcmp(k->json.text, "phase") == 0) return read_text(k, &e->pass);
+  if (strcmp(k->json.text, "Collective name") == 0) return read_text(k, &e->collective);
+  if (strcmp(k->json.text, "Process Group Name") == 0) return read_text(k, &e->group);
+  if (strcmp(k->json.text, "Process Group Ranks") == 0) return read_text(k, &e->ranks);
   return json_skip(&k->json);
 }
 
@@ -135,6 +142,63 @@ static bool fits_number(int64_t value)
   return value > 0 && value < UINT32_MAX;
 }
 
+/* ---- where ranks meet ---- */
+
+/* Those in which each rank's result needs every rank's part. In an exchange of tokens, two ranks may have
+ * nothing for each other; a broadcast's root waits for nobody. */
+static bool meets_all(const char *collective)
+{
+  static const char *const names[] = { "allreduce", "allgather", "all_gather", "reduce_scatter",
+                                       "barrier" };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strstr(collective, names[i]) != NULL) return true;
+  return false;
+}
+
+/* Rank `number` of "[0, 1]" among all ranks; -1: it is not listed. */
+static int64_t global_rank(const char *ranks, int64_t number)
+{
+  const char *at = ranks + (ranks[0] == '[');
+  for (int64_t i = 0;; i++) {
+    char *end;
+    long rank = strtol(at, &end, 10);
+    if (end == at || rank < 0) return -1;
+    if (i == number) return rank;
+    at = end + strspn(end, ", ");
+  }
+}
+
+static void take_message(kineto_reader *k, const kineto_event *e)
+{
+  bool sends = strcmp(e->collective, "send") == 0;
+  int64_t other = global_rank(e->ranks, sends ? e->destination : e->source), own = k->run->rank;
+  if (other < 0 || own < 0) return;
+  *ARRAY_PUSH(&k->run->meetings) = (real_meeting){ .begin_ns = e->begin_ns,
+                                                   .end_ns = e->begin_ns + e->length_ns,
+                                                   .group = "",
+                                                   .name = "message",
+                                                   .from = sends ? own : other,
+                                                   .to = sends ? other : own,
+                                                   .is_sender = sends };
+}
+
+static void take_meeting(kineto_reader *k, const kineto_event *e)
+{
+  bool message = strcmp(e->collective, "send") == 0 || strcmp(e->collective, "recv") == 0;
+  if (e->ranks == NULL || e->group == NULL) return;
+  if (message)
+    take_message(k, e);
+  else if (meets_all(e->collective))
+    *ARRAY_PUSH(&k->run->meetings) = (real_meeting){
+      .begin_ns = e->begin_ns,
+      .end_ns = e->begin_ns + e->length_ns,
+      .group = arena_printf(k->run->memory, "%s %s", e->group, e->ranks),
+      .name = e->collective,
+      .from = -1,
+      .to = -1,
+    };
+}
+
 static bool take_slice(kineto_reader *k, const kineto_event *e, int64_t at)
 {
   real_span_kind kind = kind_of(e);
@@ -149,6 +213,7 @@ static bool take_slice(kineto_reader *k, const kineto_event *e, int64_t at)
   if (real_span_is_copy(kind) && e->bytes < 0)
     return input_wrong(k->json.in, at, "a copy without args.bytes");
   if (kind == REAL_WAIT && e->waited_stream >= 0) k->run->waits_are_resolved = true;
+  if (kind == REAL_KERNEL && e->collective != NULL) take_meeting(k, e);
   bool named = real_span_is_work(kind) && e->pass != NULL && e->microbatch >= 0 &&
                e->microbatch < UINT32_MAX && e->chunk >= 0 && e->chunk < UINT32_MAX;
   *ARRAY_PUSH(&k->run->spans) = (real_span){
@@ -191,7 +256,9 @@ static bool read_event(kineto_reader *k)
                      .event = -1,
                      .waited_stream = -1,
                      .microbatch = -1,
-                     .chunk = -1 };
+                     .chunk = -1,
+                     .source = -1,
+                     .destination = -1 };
   int64_t at = input_offset(k->json.in);
   for (bool more = json_enter(&k->json, '{'); more; more = json_more(&k->json, '}'))
     if (!json_key(&k->json) || !read_member(k, &e)) return false;
@@ -260,9 +327,13 @@ static bool add_base(kineto_reader *k, int64_t at)
 {
   if (k->base_ns < 0 || k->base_ns > INT64_MAX / 4)
     return input_wrong(k->json.in, at, "baseTimeNanoseconds is out of range");
-  for (uint32_t i = k->first_span; i < k->run->spans.count; i++) {
+  for (uint32_t i = 0; i < k->run->spans.count; i++) {
     k->run->spans.items[i].begin_ns += k->base_ns;
     k->run->spans.items[i].end_ns += k->base_ns;
+  }
+  for (uint32_t i = 0; i < k->run->meetings.count; i++) {
+    k->run->meetings.items[i].begin_ns += k->base_ns;
+    k->run->meetings.items[i].end_ns += k->base_ns;
   }
   return true;
 }
@@ -280,7 +351,8 @@ static bool read_file(kineto_reader *k)
 
 bool kineto_read(real_run *r, input *in)
 {
-  kineto_reader k = { .run = r, .json = { .in = in }, .first_span = r->spans.count };
+  if (!takes_profile(r, in)) return false;
+  kineto_reader k = { .run = r, .json = { .in = in } };
   bool ok = read_file(&k);
   json_release(&k.json);
   if (ok) real_run_note_source(r, "Kineto trace");

@@ -75,7 +75,7 @@ static FILE *unpacked(input *in)
 
 bool own_record_read(real_run *r, input *in, uint32_t rank)
 {
-  if (r->has_profile) return input_wrong(in, 0, "this is a second record of what streams did");
+  if (!takes_profile(r, in)) return false;
   FILE *stream = unpacked(in);
   intern_table texts = { .memory = r->memory };
   trace t;

@@ -25,15 +25,15 @@ static bool read_any(real_run *r, input *in, uint32_t rank)
   if (issued_looks_like(bytes, count)) return issued_run_read(r, in);
   if (looks_like(bytes, count, "{\"real_run_version\"")) return run_file_read(r, in);
   if (looks_like(bytes, count, "{\"format_version\"")) return own_record_read(r, in, rank);
-  if (looks_like(bytes, count, "SQLite format 3"))
-    return input_wrong(in, 0, "an SQLite file; exports of Nsight Systems are not read yet");
+  if (looks_like(bytes, count, "SQLite format 3")) return nsight_read(r, in, rank);
   size_t first = 0;
   while (first < count && strchr(" \n\r\t", bytes[first]) != NULL && bytes[first] != '\0')
     first++;
   if (first < count && bytes[first] == '{') return kineto_read(r, in);
   return input_wrong(in, (int64_t)first,
                      "no format that is known; expected a profiler's trace (JSON), a memory "
-                     "snapshot (pickle) or a record of offsim, plain or gzip");
+                     "snapshot (pickle), an export of Nsight Systems (SQLite) or a record of "
+                     "offsim");
 }
 
 bool real_run_read(real_run *r, const char *path, uint32_t rank, diag *d)

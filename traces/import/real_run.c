@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "traces/import/readers.h"
+
 const char *real_span_name(real_span_kind kind)
 {
 #define X(id, name, on_stream, meaning) name,
@@ -44,6 +46,7 @@ void real_run_release(real_run *r)
   ARRAY_FREE(&r->spans);
   ARRAY_FREE(&r->streams);
   ARRAY_FREE(&r->threads);
+  ARRAY_FREE(&r->meetings);
   ARRAY_FREE(&r->passes);
   ARRAY_FREE(&r->events);
   ARRAY_FREE(&r->blocks);
@@ -53,6 +56,14 @@ void real_run_release(real_run *r)
 }
 
 /* ---- for readers ---- */
+
+bool takes_profile(const real_run *r, input *in)
+{
+  return !r->has_profile ||
+         input_wrong(in, 0,
+                     "this is a second record of what streams did; import reads those of several "
+                     "ranks with --align");
+}
 
 const char *real_run_text(real_run *r, const char *text, size_t length)
 {

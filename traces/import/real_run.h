@@ -104,6 +104,22 @@ typedef struct real_track_array {
   uint32_t count, capacity;
 } real_track_array;
 
+/* ---- where ranks meet ---- */
+
+/* A rank's part of a collective in which each rank needs what every other one gives, or of a message. */
+typedef struct real_meeting {
+  int64_t begin_ns, end_ns;
+  const char *group; /* of a collective: its ranks */
+  const char *name;  /* "allreduce" */
+  int64_t from, to;  /* of a message: global ranks; else -1 */
+  bool is_sender;    /* of a message */
+} real_meeting;
+
+typedef struct real_meeting_array {
+  real_meeting *items;
+  uint32_t count, capacity;
+} real_meeting_array;
+
 /* ---- passes: forward and backward of one chunk of one micro-batch ---- */
 
 typedef enum real_pass_kind {
@@ -206,6 +222,7 @@ typedef struct real_run {
   int64_t world_size;    /* -1: unknown */
   real_span_array spans; /* by begin, once finished */
   real_track_array streams, threads;
+  real_meeting_array meetings;
   real_pass_array passes;  /* empty: the record does not resolve them */
   bool passes_are_timed;   /* the file gave their times */
   bool waits_are_resolved; /* events are in it: what a wait waits for */
@@ -224,9 +241,9 @@ typedef struct real_run {
 void real_run_init(real_run *r, arena *memory);
 void real_run_release(real_run *r);
 
-/* Adds a file, whose format its first bytes tell. `rank`: of offsim's own record, which has all
- * ranks. False after a diag error with the offset in the (unpacked) file. Release the run in either
- * case. */
+/* Adds a file, whose format its first bytes tell. `rank`: of files that have several, offsim's own
+ * records and exports of Nsight Systems. False after a diag error with the offset in the (unpacked)
+ * file. Release the run in either case. */
 bool real_run_read(real_run *r, const char *path, uint32_t rank, diag *d);
 /* The same of bytes in memory, for tests. */
 bool real_run_read_bytes(real_run *r, const char *name, const uint8_t *bytes, size_t count,

@@ -53,6 +53,18 @@ static void put_spans(const real_run *r, FILE *out)
   }
 }
 
+static void put_meetings(const real_run *r, FILE *out)
+{
+  for (uint32_t i = 0; i < r->meetings.count; i++) {
+    const real_meeting *m = &r->meetings.items[i];
+    fprintf(out, "{\"meeting\":[%" PRId64 ",%" PRId64 ",", m->begin_ns, m->end_ns);
+    put_text(out, m->group);
+    fputc(',', out);
+    put_text(out, m->name);
+    fprintf(out, ",%" PRId64 ",%" PRId64 ",%d]}\n", m->from, m->to, m->is_sender);
+  }
+}
+
 static void put_passes(const real_run *r, FILE *out)
 {
   for (uint32_t i = 0; i < r->passes.count; i++) {
@@ -109,6 +121,7 @@ bool real_run_write(const real_run *r, const char *path, diag *d)
   put_tracks(&r->threads, "thread", w.stream);
   put_passes(r, w.stream);
   put_spans(r, w.stream);
+  put_meetings(r, w.stream);
   put_stacks(r, w.stream);
   put_memory(r, w.stream);
   return file_close(&w, d);
@@ -220,6 +233,20 @@ static bool read_span(run_reader *f)
   return true;
 }
 
+static bool read_meeting(run_reader *f)
+{
+  real_meeting m;
+  int64_t sends;
+  if (!take_number(f, 0, TIME_LIMIT_NS, &m.begin_ns) ||
+      !take_number(f, m.begin_ns, TIME_LIMIT_NS, &m.end_ns) || !take_text(f, &m.group) ||
+      !take_text(f, &m.name) || !take_number(f, -1, INT32_MAX, &m.from) ||
+      !take_number(f, -1, INT32_MAX, &m.to) || !take_number(f, 0, 1, &sends))
+    return false;
+  m.is_sender = sends != 0;
+  *ARRAY_PUSH(&f->run->meetings) = m;
+  return true;
+}
+
 static bool read_pass(run_reader *f)
 {
   real_pass p;
@@ -318,6 +345,7 @@ static bool read_row(run_reader *f)
             : strcmp(key, "block") == 0     ? read_block(f)
             : strcmp(key, "frame") == 0     ? read_frame(f)
             : strcmp(key, "pass") == 0      ? read_pass(f)
+            : strcmp(key, "meeting") == 0   ? read_meeting(f)
             : strcmp(key, "stream") == 0    ? read_track(f, &f->run->streams)
             : strcmp(key, "thread") == 0    ? read_track(f, &f->run->threads)
                                             : input_wrong(f->json.in, input_offset(f->json.in),
