@@ -23,13 +23,16 @@ typedef struct clock_events {
 
 #define NO_OP HOLD_FOR_NOTHING
 
-typedef struct left_blocks {
+/* A buffer that an iteration finds or leaves, with its blocks in both allocators. */
+typedef struct lasting_buffer {
+  plan_buffer what; /* its plan may be gone */
+  uint32_t id;      /* in its plan, in order of allocation */
   uint32_t in_order, on_clock;
-} left_blocks;
-typedef struct left_array {
-  left_blocks *items;
+} lasting_buffer;
+typedef struct lasting_array {
+  lasting_buffer *items;
   uint32_t count, capacity;
-} left_array;
+} lasting_array;
 
 struct replay {
   replay_options options;
@@ -40,10 +43,10 @@ struct replay {
   clock_events events;
   int64_t origin_ps; /* when the current iteration began, since the first one began */
   memory_curve *curve;
-  hold_list refused; /* of this iteration */
-  /* The blocks that the last iteration left, in order of allocation. */
-  left_array left, left_on_host;
-  operand_array alive; /* live buffers, while they are sorted */
+  hold_list refused;   /* of this iteration */
+  lasting_array left;  /* by the last iteration, sorted */
+  lasting_array found; /* by the current one, while they are paired */
+  bool has_left;       /* there is a last iteration */
 };
 
 static bool event_done(void *context, uint32_t event)
@@ -77,8 +80,7 @@ void replay_release(replay *r)
   pinned_pool_delete(r->host);
   ARRAY_FREE(&r->events.at_ps);
   ARRAY_FREE(&r->left);
-  ARRAY_FREE(&r->left_on_host);
-  ARRAY_FREE(&r->alive);
+  ARRAY_FREE(&r->found);
   ARRAY_FREE(&r->refused);
 }
 
@@ -374,67 +376,74 @@ static void take_new_resident(pass *p, uint32_t id)
     alloc_on_clock(p, id, 0);
 }
 
-/* Residents are what the previous iteration left; in the first iteration they are allocated now. */
+/* ---- from one iteration to the next: residents are what the last one left ------------------------- */
+
+/* Buffers that may have each other's block: of one class, pool and size. A step may leave the input of its
+ * last micro-batch in another pool. */
+static int order_of_size(const lasting_buffer *a, const lasting_buffer *b)
+{
+  const plan_buffer *x = &a->what, *y = &b->what;
+  assert(x->bytes >= 0 && y->bytes >= 0);
+  if (is_on_host(x) != is_on_host(y)) return is_on_host(x) ? 1 : -1;
+  if (x->purpose != y->purpose) return x->purpose < y->purpose ? -1 : 1;
+  if (x->stream != y->stream && x->purpose != CLASS_RETAINED) return x->stream < y->stream ? -1 : 1;
+  return x->bytes != y->bytes ? (x->bytes < y->bytes ? -1 : 1) : 0;
+}
+
+static int order_of_lasting(const void *left, const void *right)
+{
+  const lasting_buffer *a = left, *b = right;
+  int size = order_of_size(a, b);
+  return size != 0 ? size : a->id < b->id ? -1 : a->id > b->id;
+}
+
+static void keep_blocks(pass *p, const lasting_buffer *resident, const lasting_buffer *left)
+{
+  assert(resident->id < p->plan->residents);
+  if (p->in_order != NULL) p->in_order[resident->id] = left->in_order;
+  p->on_clock[resident->id] = left->on_clock;
+}
+
+/* Both lists are sorted: each resident finds a block of its size. */
+static void pair_equal(pass *p)
+{
+  lasting_array *found = &p->r->found, *left = &p->r->left;
+  assert(found->count == left->count);
+  for (uint32_t i = 0; i < found->count; i++) {
+    assert(order_of_size(&found->items[i], &left->items[i]) == 0);
+    keep_blocks(p, &found->items[i], &left->items[i]);
+  }
+}
+
 static void take_residents(pass *p)
 {
   replay *r = p->r;
-  bool first = r->left.count + r->left_on_host.count == 0;
-  uint32_t next = 0, next_on_host = 0;
-  assert(first || r->left.count + r->left_on_host.count == p->plan->residents);
-  for (uint32_t i = 0; i < p->plan->residents; i++) {
-    if (first) {
+  r->found.count = 0;
+  for (uint32_t i = 0; i < p->plan->residents; i++)
+    if (r->has_left)
+      *ARRAY_PUSH(&r->found) = (lasting_buffer){ .what = p->plan->buffers.items[i], .id = i };
+    else
       take_new_resident(p, i);
-      continue;
-    }
-    const left_blocks *left = is_on_host(&p->plan->buffers.items[i])
-                                  ? &r->left_on_host.items[next_on_host++]
-                                  : &r->left.items[next++];
-    if (p->in_order != NULL) p->in_order[i] = left->in_order;
-    p->on_clock[i] = left->on_clock;
-  }
-  assert(first || (next == r->left.count && next_on_host == r->left_on_host.count));
+  if (!r->has_left) return;
+  qsort(r->found.items, r->found.count, sizeof *r->found.items, order_of_lasting);
+  pair_equal(p);
 }
 
-/*
- * The order of a plan's device residents; host residents may be anywhere among them. What a step
- * leaves of its micro-batches comes last, as the next iteration lists it, although it is older than
- * the optimizer's first states. Just before it comes what a copying stream has prefetched for the
- * next iteration. Buffers of one kind are freed together, or never.
- */
-enum { LEFT_TO_STAY, LEFT_BY_COPIES, LEFT_OF_STEP, LEFT_ON_HOST, LEAVINGS };
-
-static int leaving_of(const plan_buffer *b)
-{
-  assert(b->purpose < BUFFER_CLASSES && b->stream < STREAMS);
-  if (b->purpose == CLASS_RETAINED) return LEFT_OF_STEP;
-  if (is_on_host(b)) return LEFT_ON_HOST;
-  return b->stream == STREAM_H2D || b->stream == STREAM_D2H ? LEFT_BY_COPIES : LEFT_TO_STAY;
-}
-
-/* Finds the few buffers that outlive the iteration; both replays agree on them. */
-static uint32_t find_alive(pass *p)
-{
-  const uint32_t *blocks = p->in_order != NULL ? p->in_order : p->on_clock;
-  p->r->alive.count = 0;
-  for (uint32_t i = 0; i < p->plan->buffers.count; i++)
-    if (blocks[i] != NOT_ALIVE) *ARRAY_PUSH(&p->r->alive) = i;
-  return p->r->alive.count;
-}
-
+/* Both replays agree on the few buffers that outlive the iteration. */
 static void leave_residents(pass *p)
 {
-  left_array *on_host = &p->r->left_on_host;
-  p->r->left.count = on_host->count = 0;
-  uint32_t alive = find_alive(p);
-  assert(alive <= p->plan->buffers.count);
-  for (int leaving = 0; leaving < LEAVINGS; leaving++)
-    for (uint32_t i = 0; i < alive; i++) {
-      uint32_t id = p->r->alive.items[i];
-      if (leaving_of(&p->plan->buffers.items[id]) == leaving)
-        *ARRAY_PUSH(leaving == LEFT_ON_HOST ? on_host : &p->r->left) =
-            (left_blocks){ p->in_order != NULL ? p->in_order[id] : NOT_ALIVE, p->on_clock[id] };
-    }
-  assert(p->r->left.count + on_host->count == alive && "each leaves in one way");
+  const uint32_t *blocks = p->in_order != NULL ? p->in_order : p->on_clock;
+  lasting_array *left = &p->r->left;
+  left->count = 0;
+  for (uint32_t i = 0; i < p->plan->buffers.count; i++)
+    if (blocks[i] != NOT_ALIVE)
+      *ARRAY_PUSH(left) =
+          (lasting_buffer){ .what = p->plan->buffers.items[i],
+                            .id = i,
+                            .in_order = p->in_order != NULL ? p->in_order[i] : NOT_ALIVE,
+                            .on_clock = p->on_clock[i] };
+  qsort(left->items, left->count, sizeof *left->items, order_of_lasting);
+  p->r->has_left = true;
 }
 
 static void fill_result(pass *p)
@@ -507,7 +516,7 @@ replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_time
 replay_result replay_again(replay *r, const rank_plan *rank, const rank_timeline *t)
 {
   pass p = begin_iteration(r, rank, t);
-  assert(t != NULL && r->left.count + r->left_on_host.count == rank->residents);
+  assert(t != NULL && r->left.count == rank->residents);
   reset_peaks(r);
   take_residents(&p);
   p.out.allocated_start_bytes = stats_in_order(r)->allocated.current_bytes;

@@ -523,6 +523,32 @@ static void test_holdings(void **state)
   arena_release(&a);
 }
 
+/* A step frees its first resident and makes it anew, so it comes last among what is left. The next step
+ * frees that block again, not the one in its place. */
+static void test_residents_keep_blocks_of_their_size(void **state)
+{
+  (void)state;
+  tape t;
+  tape_begin(&t, GIB);
+  uint32_t small = add_buffer(t.rank, 20 * MIB, STREAM_COMPUTE);
+  add_buffer(t.rank, 60 * MIB, STREAM_COMPUTE);
+  t.rank->residents = 2;
+  give(&t, small, 0);
+  uint32_t before = add_op(t.rank, OP_HOST_WAIT, STREAM_HOST, 0);
+  take(&t, 20 * MIB, STREAM_COMPUTE);
+  memory_curve curve = { 0 };
+  curve.allocated_bytes = ARENA_ARRAY(&t.memory, int64_t, t.rank->ops.count);
+  curve.live_bytes = ARENA_ARRAY(&t.memory, int64_t, t.rank->ops.count);
+  curve.reserved_bytes = ARENA_ARRAY(&t.memory, int64_t, t.rank->ops.count);
+  replay_keep_curve(t.replay, &curve);
+  for (int step = 0; step < 3; step++) {
+    play(&t, 0);
+    assert_int_equal(curve.allocated_bytes[before], 60 * MIB);
+    assert_int_equal(curve.live_bytes[before], 60 * MIB);
+  }
+  tape_end(&t);
+}
+
 int main(void)
 {
   static const struct CMUnitTest tests[] = {
@@ -535,6 +561,7 @@ int main(void)
     cmocka_unit_test(test_giving_back_waits_for_the_gpu),
     cmocka_unit_test(test_holds_stay_in_order),
     cmocka_unit_test(test_iterations),
+    cmocka_unit_test(test_residents_keep_blocks_of_their_size),
     cmocka_unit_test(test_residents_without_an_iteration_before),
     cmocka_unit_test(test_host_memory),
     cmocka_unit_test(test_pinned_block_waits_for_the_last_copy_back),
