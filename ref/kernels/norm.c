@@ -1,5 +1,6 @@
 /*
- * RMSNorm and LayerNorm (Transformer Engine: common/normalization). Sums run over the columns of a
+ * RMSNorm and LayerNorm (Transformer Engine: common/normalization), and Megatron-LM's L2Norm, an
+ * RMSNorm without gain (core/transformer/torch_norm.py). Sums run over the columns of a
  * row, those of gamma's and beta's gradients over the rows, ascending, in one accumulator each.
  *
  * zero_centred: the rows are multiplied by 1 + gamma.
@@ -130,4 +131,45 @@ void ref_rmsnorm_backward(const exec_call *c)
 void ref_layernorm_backward(const exec_call *c)
 {
   backward(c, true);
+}
+
+/* y = x rstd; reads x, writes y, rstd. */
+void ref_unscaled_norm_forward(const exec_call *c)
+{
+  int64_t rows = exec_dim(c, 0), h = exec_dim(c, 1);
+  real *x = ref_reals(h);
+  assert(c->read_count == 1 && exec_elements(&c->reads[0]) == rows * h);
+  assert(REF_WRITES(c, rows * h, rows));
+  for (int64_t r = 0; r < rows; r++) {
+    ref_load_row(&c->reads[0], r * h, h, x);
+    real rstd = rstd_of(x, h, 0, ref_scalar(c, 0));
+    for (int64_t i = 0; i < h; i++)
+      x[i] *= rstd;
+    ref_store_row(&c->writes[0], r * h, h, x);
+    ref_store(&c->writes[1], r, rstd);
+  }
+  free(x);
+}
+
+/* gx = rstd (gy - x mean(gy x)), x normalised; reads gy, x, rstd. */
+void ref_unscaled_norm_backward(const exec_call *c)
+{
+  int64_t rows = exec_dim(c, 0), h = exec_dim(c, 1);
+  real *x = ref_reals(2 * h), *gy = x + h;
+  assert(c->read_count == 3 && exec_elements(&c->reads[1]) == rows * h);
+  assert(REF_WRITES(c, rows * h));
+  for (int64_t r = 0; r < rows; r++) {
+    real rstd = ref_load(&c->reads[2], r), product = 0;
+    ref_load_row(&c->reads[0], r * h, h, gy);
+    ref_load_row(&c->reads[1], r * h, h, x);
+    for (int64_t i = 0; i < h; i++) {
+      x[i] *= rstd;
+      product += gy[i] * x[i];
+    }
+    real slope = product / (real)h;
+    for (int64_t i = 0; i < h; i++)
+      gy[i] = rstd * (gy[i] - x[i] * slope);
+    ref_store_row(&c->writes[0], r * h, h, gy);
+  }
+  free(x);
 }

@@ -175,12 +175,17 @@ static void copy_in(walk *w, const fsdp_unit *u, const uint32_t *parts, uint32_t
                     int64_t bytes)
 {
   fsdp_operand *from = ARENA_ARRAY(w->memory, fsdp_operand, u->shard_count);
+  fsdp_operand *to = ARENA_ARRAY(w->memory, fsdp_operand, u->shard_count);
+  bool together = u->shard_count <= UINT8_MAX; /* one kernel */
+  int64_t before = 0;
   for (uint32_t k = 0; k < u->shard_count; k++) {
     int64_t own = bytes_of_buffer(w, parts[k]);
     from[k] = (fsdp_operand){ parts[k], fsdp_bytes(0, 1, own, own) };
+    to[k] = (fsdp_operand){ output, fsdp_bytes(before, 1, own, own) };
+    before += own;
   }
-  const fsdp_operand to = { output, fsdp_bytes(0, 1, bytes, bytes) };
-  fsdp_copy(w, STREAM_COMM, from, u->shard_count, &to, 1);
+  if (together) to[0].view = fsdp_bytes(0, 1, bytes, bytes);
+  fsdp_copy(w, STREAM_COMM, from, u->shard_count, to, together ? 1 : u->shard_count);
 }
 
 /* Casts shards where types differ and copies them into this rank's part of the output; the

@@ -88,30 +88,42 @@ typedef struct copy_list {
   uint32_t count;
 } copy_list;
 
-/* Returns the total bytes of the operands. */
+static int64_t view_bytes(const walk *w, const fsdp_operand *of)
+{
+  int64_t bytes = dtype_bytes((dtype)of->view.dtype);
+  if (of->view.whole) return w->rank->buffers.items[of->buffer].bytes;
+  for (uint8_t i = 0; i < of->view.rank; i++)
+    bytes *= of->view.shape[i];
+  return bytes;
+}
+
+/* Returns the total bytes of the operands: of their buffers, or where a kernel has some of the copies
+ * alone, of their views. */
 static int64_t add_operands(const walk *w, copy_list *l, const fsdp_operand *operands,
-                            uint32_t count)
+                            uint32_t count, bool some)
 {
   int64_t bytes = 0;
   assert(count <= UINT8_MAX);
   for (uint32_t i = 0; i < count; i++) {
     bool again = i > 0 && operands[i].buffer == operands[i - 1].buffer;
+    int64_t whole = again ? 0 : w->rank->buffers.items[operands[i].buffer].bytes;
     l->buffers[l->count] = operands[i].buffer;
     l->views[l->count++] = operands[i].view;
-    bytes += again ? 0 : w->rank->buffers.items[operands[i].buffer].bytes;
+    bytes += some ? view_bytes(w, &operands[i]) : whole;
   }
   return bytes;
 }
 
-void fsdp_copy(walk *w, plan_stream stream, const fsdp_operand *reads, uint32_t read_count,
-               const fsdp_operand *writes, uint32_t write_count)
+static void copy_together(walk *w, plan_stream stream, const fsdp_operand *reads,
+                          uint32_t read_count, const fsdp_operand *writes, uint32_t write_count,
+                          bool some)
 {
   copy_list list = { .count = 0 };
   plan_call call;
   memset(&call, 0, sizeof call);
   assert(write_count > 0);
-  int64_t read = add_operands(w, &list, reads, read_count);
-  int64_t written = add_operands(w, &list, writes, write_count);
+  int64_t read = add_operands(w, &list, reads, read_count, some);
+  int64_t written = add_operands(w, &list, writes, write_count, some);
   uint32_t tensor = w->rank->buffers.items[writes[0].buffer].tensor;
   call.kind = KERNEL_COPY;
   call.dtype = w->plan->tensors.items[tensor].dtype;
@@ -120,6 +132,21 @@ void fsdp_copy(walk *w, plan_stream stream, const fsdp_operand *reads, uint32_t 
   plan_call_views(w->plan, &call, list.views, list.count);
   emit(w, OP_KERNEL, stream, &call, list.buffers, read_count, list.buffers + read_count,
        write_count);
+}
+
+/* One kernel has at most UINT8_MAX operands on a side, as multi_tensor_apply's have a limit. */
+void fsdp_copy(walk *w, plan_stream stream, const fsdp_operand *reads, uint32_t read_count,
+               const fsdp_operand *writes, uint32_t write_count)
+{
+  if (read_count <= UINT8_MAX && write_count <= UINT8_MAX) {
+    copy_together(w, stream, reads, read_count, writes, write_count, false);
+    return;
+  }
+  assert(read_count == write_count);
+  for (uint32_t i = 0; i < read_count; i += UINT8_MAX) {
+    uint32_t count = read_count - i < UINT8_MAX ? read_count - i : UINT8_MAX;
+    copy_together(w, stream, reads + i, count, writes + i, count, true);
+  }
 }
 
 void fsdp_divide(walk *w, plan_stream stream, uint32_t buffer, int64_t divisor)

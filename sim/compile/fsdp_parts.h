@@ -70,8 +70,8 @@ typedef struct fsdp_operand {
 /* `rows` times `row_bytes` from `offset` on, each row `stride` bytes after the previous one. */
 plan_view fsdp_bytes(int64_t offset, int64_t rows, int64_t row_bytes, int64_t stride);
 
-/* Copies the reads, one after the other, to the writes. Consecutive operands that view one buffer
- * count once in the kernel's bytes. */
+/* Copies the reads, one after the other, to the writes; more than UINT8_MAX of them pair by pair.
+ * Consecutive operands that view one buffer count once in the kernel's bytes. */
 void fsdp_copy(walk *w, plan_stream stream, const fsdp_operand *reads, uint32_t read_count,
                const fsdp_operand *writes, uint32_t write_count);
 /* Divides the buffer by a number, in place. */

@@ -23,6 +23,8 @@ static const host_work works[KERNEL_KINDS] = {
   [KERNEL_LAYERNORM_BACKWARD] = { .operators = 4 },
   [KERNEL_RMSNORM_FORWARD] = { .checks = 1 },
   [KERNEL_RMSNORM_BACKWARD] = { .operators = 4 },
+  [KERNEL_UNSCALED_NORM_FORWARD] = { .compiled = 1 },
+  [KERNEL_UNSCALED_NORM_BACKWARD] = { .compiled = 1 },
   [KERNEL_BIAS_ADD] = { .operators = 1 },
   [KERNEL_ROPE_FORWARD] = { .operators = 2 },
   [KERNEL_ROPE_BACKWARD] = { .operators = 1 },

@@ -175,6 +175,28 @@ extern const operator_kind operator_hf_sum_parts;
  * saved: [weight view], offsets [, x]  dims: rows, inputs, outputs, experts. */
 extern const operator_kind operator_hf_grouped_linear;
 
+/* ---- experts_llama4.c ------------------------------------------------------------------------ */
+
+/* SCATTER: in: x [rows, k], columns  out: y [rows, more], x at its columns and -inf elsewhere
+ * saved: the columns. No arithmetic here. */
+extern const operator_kind operator_hf_scatter;
+/* TILE (repeat): in: x  out: y, several copies of x one after the other. */
+extern const operator_kind operator_hf_tile;
+/* SUM_TILES (sum): in: x  out: y, the sum of its tiles. */
+extern const operator_kind operator_hf_sum_tiles;
+/* BATCHED_LINEAR (bmm): in: x [experts, rows, inputs], view of all experts' weights
+ * [experts, inputs, outputs]  out: y  saved: [weight view] [, x]
+ * dims: experts, rows, outputs, inputs. */
+extern const operator_kind operator_hf_batched_linear;
+/* ZEROS: out: zeros. No backward. */
+extern const operator_kind operator_hf_zeros;
+/* SELECT: in: x [parts, rows, width]  out: a view of one part, whose gradient is a zeroed tensor of
+ * the size of x with a copy of its own  dims: the part. */
+extern const operator_kind operator_hf_select;
+/* PUT (copy_ into a view): in: x [parts, rows, width], y [rows, width]  out: x, one part of which is
+ * overwritten by y  dims: the part. */
+extern const operator_kind operator_hf_put;
+
 /* ---- cross_entropy.c ------------------------------------------------------------------------- */
 
 /* ignore_index: the loss ignores tokens with this label. */

@@ -46,6 +46,11 @@ extern const operator_kind operator_linear, operator_norm_linear;
  *   dims: rows, width    flags: 1 = LayerNorm (mean and beta), 0 = RMSNorm
  */
 extern const operator_kind operator_norm;
+/*
+ * UNSCALED_NORM
+ *   in: x    out: y, rstd    saved: x, rstd    dims: rows, width
+ */
+extern const operator_kind operator_unscaled_norm;
 
 /* ---- attention.c ----------------------------------------------------------------------------- */
 

@@ -47,6 +47,10 @@
     rmsnorm_forward, norm, PLAIN(rmsnorm_forward)) \
   X(RMSNORM_BACKWARD,         "rmsnorm_backward",         MEMORY,    "rows h; zero_centred", "gradients of rows and gamma", \
     rmsnorm_backward, norm_backward, SCRATCH(rmsnorm_backward)) \
+  X(UNSCALED_NORM_FORWARD,    "unscaled_norm_forward",    MEMORY,    "rows h; epsilon", "rows over their root mean square, 1 over that", \
+    unscaled_norm_forward, NONE, NONE) \
+  X(UNSCALED_NORM_BACKWARD,   "unscaled_norm_backward",   MEMORY,    "rows h",      "gradient of the rows, from them and 1 over their root mean square", \
+    unscaled_norm_backward, NONE, NONE) \
   X(GEMM,                     "gemm",                     GEMM,      "m n k batch; layout add fp8", "matrix product (gemm_layout), fp32 accumulation; add: to the old contents", \
     gemm, gemm, LIBRARY(gemm)) \
   X(GROUPED_GEMM,             "grouped_gemm",             GEMM,      "m n k batch experts; layout add fp8 biased", "one product per local expert (gemm_layout), their rows one after the other", \

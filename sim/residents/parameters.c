@@ -121,7 +121,7 @@ static void add_attention(builder *b)
   if (uses_te(s)) add_norm(b, "self_attention.linear_qkv", "layer_norm", m->hidden_size);
   add_column_linear(b, "self_attention.linear_qkv", m->hidden_size, query + 2 * key, 1,
                     m->add_bias_linear || m->add_qkv_bias);
-  if (m->qk_layernorm) {
+  if (m->qk_layernorm && !m->qk_l2_norm) {
     add_head_norm(b, "self_attention.q_layernorm");
     add_head_norm(b, "self_attention.k_layernorm");
   }

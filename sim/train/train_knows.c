@@ -126,7 +126,7 @@ static bool knows_hf_attention(const settings *s, diag *d)
   if (s->derived.window_is_shorter)
     return refuse(d, s->at[KEY_model_sliding_window],
                   "a sliding window that is shorter than the sequence");
-  if (capped && s->model.attn_implementation == ATTN_FLASH_2)
+  if (capped && s->model.attn_implementation != ATTN_EAGER)
     return refuse(d, s->at[KEY_model_attn_logit_softcapping],
                   "attn_logit_softcapping within flash attention");
   return true;

@@ -49,13 +49,26 @@ def dtype_of(name):
     return torch.float32 if name in FP32 else torch.bfloat16
 
 
+# Experts as Axolotl makes them: axolotl's src in PYTHONPATH.
+LINEARIZED = {"llama4-linearized"}
+
+
+def linearize():
+    from axolotl.monkeypatch.models.llama4.modeling import patch_llama4_linearized_modeling
+    from transformers.models.llama4 import modeling_llama4
+    modeling_llama4.Llama4PreTrainedModel._init_weights = lambda self, module: None  # it knows the other experts
+    return patch_llama4_linearized_modeling()
+
+
 def model_of(name, attention):
+    restore = linearize() if name in LINEARIZED else lambda: None
     config = json.loads((CONFIGS / f"{name}.json").read_text())
     kind = AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM
     config = AutoConfig.for_model(config.pop("model_type"), **config)
     config.use_cache = False
     torch.manual_seed(1)
     model = kind.from_config(config, attn_implementation=attention, dtype=dtype_of(name))
+    restore()
     return model.to(dtype_of(name)).train()
 
 

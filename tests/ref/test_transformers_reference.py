@@ -10,8 +10,8 @@ from test_torch_reference import gradients_of
 
 REFERENCE = json.loads((ROOT / "tests" / "oracle" / "transformers.json").read_text())
 CONFIGS = ROOT / "tests" / "data" / "hf" / "tiny"
-WITH_EXPERTS = ("deepseek-v2", "deepseek-v3", "glm4-moe", "gpt-oss", "mixtral", "qwen2-moe", "qwen3-moe",
-                "qwen3-next", "qwen3-vl-moe", "qwen3.5-moe")
+WITH_EXPERTS = ("deepseek-v2", "deepseek-v3", "glm4-moe", "gpt-oss", "llama4", "llama4-linearized", "mixtral", "qwen2-moe",
+                "qwen3-moe", "qwen3-next", "qwen3-vl-moe", "qwen3.5-moe")
 NOT_RUN = {"ministral3": "queries that are scaled by position",
            **dict.fromkeys(WITH_EXPERTS, "experts with model.implementation hf")}
 TOLERANCE = 2e-5  # of a tensor's largest magnitude; both sides are fp32

@@ -302,3 +302,37 @@ def test_all_errors_are_reported(offsim, write):
     run = offsim("predict", "--axolotl", write(text), "--hf-config", LLAMA)
     errors = [line for line in run.stderr.splitlines() if ": error: " in line]
     assert run.status == 2 and len(errors) == 8 and len(set(errors)) == 8, run.stderr
+
+
+LLAMA4 = "tests/data/hf/tiny/llama4-linearized.json"
+
+
+def test_llama4_has_linears_for_experts(offsim, write):
+    """They are quantised, get adapters where a target's name ends their path, and only Llama 4 has them."""
+    text = "base_model: x\nattn_implementation: flex_attention\nllama4_linearized_experts: true\nload_in_4bit: true\n" \
+           "adapter: qlora\nlora_r: 4\nlora_alpha: 8\nlora_target_modules: [self_attn.q_proj, shared_expert.up_proj]\nsequence_len: 16\n"
+    done = offsim("plan", "--axolotl", write(text), "--hf-config", LLAMA4, "--world-size", 1, "--machine", "H100-SXM", check=0)
+    with_adapter = set(re.findall(r"layer 1 (\S+)\n", "\n".join(l + "\n" for l in done.stdout.splitlines() if "lora_A.weight" in l)))
+    assert with_adapter == {"self_attn.q_proj", "mlp.shared_expert.up_proj"}
+    assert re.search(r"weight \S+\[384\] 384 bytes .* layer 1 mlp.experts.down_projs.2$", done.stdout, re.M)  # 24 x 32 halves
+    assert "flex_attention is not modelled; predicted with the tensors and the time of flash_attention_2" in done.stderr
+    other = offsim("predict", "--axolotl", write(text), "--hf-config", LLAMA, "--world-size", 1, "--print-scenario", check=0)
+    assert scenario(other)["model.linearized_experts"] == "false"
+
+
+def test_flash_attention_is_not_for_llama4(offsim, write):
+    done = offsim("predict", "--axolotl", write("base_model: x\nattn_implementation: flash_attention_2\nsequence_len: 16\n"),
+                  "--hf-config", LLAMA4, "--world-size", 1)
+    assert done.status == 2
+    assert "attn_implementation must be flex_attention, sdpa or eager where attention_class is llama4" in done.stderr
+
+
+def test_fsdp2_with_hundreds_of_parameters_in_a_layer(offsim, write, tmp_path):
+    """More than a kernel of the plan has operands."""
+    config = json.loads(open(LLAMA4).read()) | {"num_local_experts": 96}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    text = "base_model: x\nattn_implementation: sdpa\nllama4_linearized_experts: true\nsequence_len: 16\n" \
+           "fsdp_version: 2\nfsdp_config: {transformer_layer_cls_to_wrap: Llama4TextDecoderLayer}\n"
+    done = offsim("check", "--axolotl", write(text), "--hf-config", tmp_path / "config.json", "--world-size", 2,
+                  "--machine", "H100-SXM")
+    assert done.status == 0, done.stderr

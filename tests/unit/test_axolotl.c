@@ -286,8 +286,8 @@ static void test_wrong_adapters(void **state)
       BASE "adapter: lora\nlora_r: 8\nlora_alpha: 8\nlora_target_modules: [embed_tokens]\n",
       "run.yaml:6:22: error: lora_target_modules names no linear of a decoder layer: q_proj, "
       "k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, qkv_proj, gate_up_proj, c_fc, "
-      "c_proj, in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, in_proj_qkvz, in_proj_ba or "
-      "out_proj");
+      "c_proj, in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, in_proj_qkvz, in_proj_ba, "
+      "out_proj, shared_expert.gate_proj, shared_expert.up_proj or shared_expert.down_proj");
 }
 
 /* ---- keys ---- */

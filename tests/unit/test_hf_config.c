@@ -126,6 +126,29 @@ static bool parse(fixture *f, const char *text)
   return hf_config_parse(&f->s, "config.json", text, strlen(text), NULL, &f->a, &f->d);
 }
 
+/* Maverick: every other layer has experts, three of four rotate and see chunks. */
+static void llama4(void **state)
+{
+  (void)state;
+  fixture f = read_model("llama-4-maverick-17b-128e");
+  const struct model_settings *m = &f.s.model;
+  assert_int_equal(m->ffn_hidden_size, 16384);
+  assert_int_equal(m->moe_ffn_hidden_size, 8192);
+  assert_int_equal(m->moe_shared_expert_intermediate_size, 8192);
+  assert_int_equal(m->num_experts, 128);
+  assert_int_equal(strncmp(m->moe_layer_freq, "[0,1,0,1,", 9), 0);
+  assert_int_equal(strncmp(m->rope_layers, "[1,1,1,0,1,", 11), 0);
+  assert_string_equal(m->sliding_window_layers, m->rope_layers);
+  assert_int_equal(m->sliding_window, 8192);
+  assert_false(m->qk_l2_norm); /* only Scout has it */
+  assert_true(m->attn_temperature_tuning);
+  arena_release(&f.a);
+  f = read_model("tiny/llama4-linearized");
+  assert_string_equal(f.s.model.moe_layer_freq, "[0,1]"); /* moe_layers */
+  assert_string_equal(f.s.model.rope_layers, "[1,0]");    /* no_rope_layers */
+  arena_release(&f.a);
+}
+
 static void sparse_layers(void **state)
 {
   (void)state;
@@ -143,7 +166,8 @@ static void sparse_layers(void **state)
 }
 
 #define KNOWN                                                                                      \
-  "llama, mistral, ministral, ministral3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen2_vl, "          \
+  "llama, llama4_text, mistral, ministral, ministral3, qwen2, qwen2_moe, qwen3, qwen3_moe, "       \
+  "qwen2_vl, "                                                                                     \
   "qwen2_vl_text, "                                                                                \
   "qwen2_5_vl, qwen2_5_vl_text, qwen3_vl_text, qwen3_vl_moe_text, qwen3_next, qwen3_5_text, "      \
   "qwen3_5_moe_text, mixtral, gpt_oss, deepseek_v2, "                                              \
@@ -260,8 +284,8 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(published_models), cmocka_unit_test(latent_attention),
-    cmocka_unit_test(sparse_layers),    cmocka_unit_test(keys_of_families),
-    cmocka_unit_test(messages),
+    cmocka_unit_test(llama4),           cmocka_unit_test(sparse_layers),
+    cmocka_unit_test(keys_of_families), cmocka_unit_test(messages),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,6 +90,7 @@ static graph *build(const text_node *all, const text_node *run, settings *s, are
   set(s, "seq_length", text_of(all, "sequence"), a);
   set(s, "bf16", strcmp(type, "bfloat16") == 0 ? "true" : "false", a);
   set(s, "attn_implementation", text_of(run, "attention"), a);
+  if (strstr(path, "linearized") != NULL) set(s, "linearized_experts", "true", a);
   s->derived.compute_capability = 90;
   if (!settings_resolve(s, NULL, a, &d)) fail_msg("%s: %s", path, d.message);
   return graph_of_chunk(s, 0, 0, a);

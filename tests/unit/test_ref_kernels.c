@@ -121,6 +121,43 @@ static void norm_of_a_row(void **state)
   assert_true(fabs(t.rstd[0] - 1 / sqrt(11 + epsilon)) < 1e-15);
 }
 
+static void unscaled_forward(void *state)
+{
+  norm_test *t = state;
+  run_kernel((kernel_call){ KERNEL_UNSCALED_NORM_FORWARD, { ROWS, WIDTH }, { epsilon } },
+             (exec_tensor[]){ numbers(t->x, ROWS, WIDTH), { 0 } },
+             (exec_tensor[]){ numbers(t->y, ROWS, WIDTH), numbers(t->rstd, ROWS, 0), { 0 } });
+}
+
+static void unscaled_backward(void *state)
+{
+  norm_test *t = state;
+  run_kernel((kernel_call){ KERNEL_UNSCALED_NORM_BACKWARD, { ROWS, WIDTH }, { 0 } },
+             (exec_tensor[]){ numbers(t->gy, ROWS, WIDTH),
+                              numbers(t->x, ROWS, WIDTH),
+                              numbers(t->rstd, ROWS, 0),
+                              { 0 } },
+             (exec_tensor[]){ numbers(t->gx, ROWS, WIDTH), { 0 } });
+}
+
+static void unscaled_norms(void **state)
+{
+  (void)state;
+  norm_test t = { .x = { 1, 2, 3, 4, 5 } }, plain = { .gamma = { 1, 1, 1, 1, 1 } };
+  fill_with_noise(t.x + WIDTH, (ROWS - 1) * WIDTH, 1);
+  fill_with_noise(t.gy, ROWS * WIDTH, 4);
+  memcpy(plain.x, t.x, sizeof t.x);
+  unscaled_forward(&t);
+  norm_forward(&plain);
+  assert_true(fabs(t.rstd[0] - 1 / sqrt(11 + epsilon)) < 1e-15);
+  assert_memory_equal(t.y, plain.y, sizeof t.y);
+  assert_gradients((gradient_check){ .forward = unscaled_forward,
+                                     .backward = unscaled_backward,
+                                     .state = &t,
+                                     .outputs = { { t.y, t.gy, ROWS * WIDTH } },
+                                     .inputs = { { t.x, t.gx, ROWS * WIDTH } } });
+}
+
 /* ---- activations ----------------------------------------------------------------------------- */
 
 typedef struct activation_test {
@@ -360,6 +397,7 @@ int main(void)
     cmocka_unit_test(norms_without_statistics),
     cmocka_unit_test(a_zero_centred_gamma_has_one_added),
     cmocka_unit_test(norm_of_a_row),
+    cmocka_unit_test(unscaled_norms),
     cmocka_unit_test(activations),
     cmocka_unit_test(values_of_activations),
     cmocka_unit_test(bias_dropout_add),

@@ -91,3 +91,18 @@ extern "C" void EXACT(layernorm_forward)(cuda_call *c)
 {
   forward(c, true);
 }
+
+/* y = x rstd; reads x, writes y, rstd. A thread for each row. */
+extern "C" void EXACT(unscaled_norm_forward)(cuda_call *c)
+{
+  int64_t rows = dim_of(c->of, 0), h = dim_of(c->of, 1);
+  float epsilon = scalar_of(c->of, 0);
+  tensor x = read_of(c->of, 0), y = write_of(c->of, 0), kept = write_of(c->of, 1);
+  for_each(
+      c, rows, KERNEL_LAMBDA(int64_t r) {
+        float rstd = rstd_of(x, r * h, h, 0, epsilon);
+        for (int64_t i = r * h; i < (r + 1) * h; i++)
+          store(y, i, load(x, i) * rstd);
+        store(kept, r, rstd);
+      });
+}

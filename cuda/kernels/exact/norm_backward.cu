@@ -111,3 +111,20 @@ extern "C" void EXACT(layernorm_backward)(cuda_call *c)
 {
   backward(c, true);
 }
+
+/* gx = rstd (gy - x mean(gy x)), x normalised; reads gy, x, rstd. A thread for each row. */
+extern "C" void EXACT(unscaled_norm_backward)(cuda_call *c)
+{
+  int64_t rows = dim_of(c->of, 0), h = dim_of(c->of, 1);
+  tensor gy = read_of(c->of, 0), x = read_of(c->of, 1), kept = read_of(c->of, 2);
+  tensor gx = write_of(c->of, 0);
+  for_each(
+      c, rows, KERNEL_LAMBDA(int64_t r) {
+        float rstd = load(kept, r), product = 0;
+        for (int64_t i = r * h; i < (r + 1) * h; i++)
+          product += load(gy, i) * (load(x, i) * rstd);
+        float slope = product / (float)h;
+        for (int64_t i = r * h; i < (r + 1) * h; i++)
+          store(gx, i, rstd * (load(gy, i) - load(x, i) * rstd * slope));
+      });
+}

@@ -47,7 +47,7 @@ static bool check_rank(const axolotl_reader *r, const text_node *adapter)
  * same. */
 static const char *linear_of(const char *name)
 {
-  static const char *const parts[] = { "self_attn.", "mlp." };
+  static const char *const parts[] = { "self_attn.", "mlp.", "feed_forward." };
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
     if (strncmp(name, parts[i], strlen(parts[i])) == 0) return name + strlen(parts[i]);
   return name;

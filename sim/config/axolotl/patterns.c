@@ -17,7 +17,7 @@ enum { PATTERN_BYTES = 1000 };
 /* Where a causal model has its layers, and a model that also sees or hears has those of its text. */
 static const char *const stems[] = { "model.layers", "model.language_model.layers",
                                      "language_model.model.layers", "model.text_model.layers" };
-static const char *const parts[] = { "self_attn", "mlp", "linear_attn" };
+static const char *const parts[] = { "self_attn", "mlp", "linear_attn", "feed_forward" };
 #define COUNT(rows) (sizeof(rows) / sizeof(rows)[0])
 
 /* ---- Python's syntax as POSIX has it ---- */
@@ -121,12 +121,22 @@ static uint32_t taken_in(const regex_t *pattern, int64_t layer)
   return taken;
 }
 
+/* "gate_proj" takes "shared_expert.gate_proj" too. */
+static bool is_covered(const char *word, uint32_t taken)
+{
+  const char *dot = strrchr(word, '.');
+  uint32_t plain;
+  return dot != NULL && choice_find(KEY_lora_lora_target_modules, dot + 1, &plain) &&
+         (taken >> plain & 1) != 0;
+}
+
 static const char *words_of(const axolotl_reader *r, uint32_t taken)
 {
   const char *const *words = key_rows[KEY_lora_lora_target_modules].words;
   const char *list = "";
   for (uint32_t k = 0; words[k] != NULL; k++)
-    if (taken >> k & 1) list = axolotl_join(r, list, words[k]);
+    if ((taken >> k & 1) != 0 && !is_covered(words[k], taken))
+      list = axolotl_join(r, list, words[k]);
   return list;
 }
 

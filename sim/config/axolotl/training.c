@@ -33,7 +33,7 @@ static const named attentions[] = {
   { "sdpa", "sdpa", true },
   { "flash_attention_2", "flash_attention_2", true },
   { "flash_attention_3", "flash_attention_2", false },
-  { "flex_attention", "flash_attention_2", false },
+  { "flex_attention", "flex_attention", true },
   { "xformers", "flash_attention_2", false },
   { "sage", "flash_attention_2", false },
   { "fp8", "sdpa", false },
@@ -149,7 +149,8 @@ static bool set_activation(const axolotl_reader *r)
  * and so is what they hand on (loaders/model.py, _configure_embedding_dtypes). */
 static void note_fp32_embeddings(const axolotl_reader *r)
 {
-  bool flash = r->s->model.attn_implementation == ATTN_FLASH_2;
+  bool flash = r->s->model.attn_implementation == ATTN_FLASH_2 ||
+               r->s->model.attn_implementation == ATTN_FLEX;
   bool sharded =
       axolotl_truth(axolotl_get(r, "fsdp")) || axolotl_truth(axolotl_get(r, "fsdp_config"));
   bool half = r->s->training.bf16 || r->s->training.fp16;
@@ -158,6 +159,14 @@ static void note_fp32_embeddings(const axolotl_reader *r)
         r->d, axolotl_place(r, axolotl_get(r, "attn_implementation")),
         "with this attention Axolotl keeps norms, embeddings and the residual stream in fp32: not "
         "modelled, predicted in 16 bits (flash_attention_2 has them so)");
+}
+
+/* Axolotl's own experts, for Llama 4 alone (loaders/patch_manager.py). */
+static bool set_experts(const axolotl_reader *r)
+{
+  const text_node *n = axolotl_get(r, "llama4_linearized_experts");
+  return !axolotl_truth(n) || r->s->model.moe_class != MOE_LLAMA4 ||
+         axolotl_set(r, KEY_model_linearized_experts, "true", n);
 }
 
 /* ---- optimizer ---- */
@@ -265,6 +274,7 @@ bool axolotl_apply_training(const axolotl_reader *r)
   good = diag_step(r->d, set_attention(r)) && good;
   good = diag_step(r->d, set_loss(r)) && good;
   good = diag_step(r->d, set_activation(r)) && good;
+  good = diag_step(r->d, set_experts(r)) && good;
   good = diag_step(r->d, set_optimizer(r)) && good;
   good = diag_step(r->d, axolotl_apply_sharding(r)) && good;
   if (!good || !widen_positions(r)) return false;

@@ -227,16 +227,22 @@ static bool usual_sliding(const hf_reader *r, const bool *rotates, bool *slides,
     case WINDOW_ALL: slides[i] = true; break;
     case WINDOW_LATE: slides[i] = i >= late; break;
     case WINDOW_NO_ROPE: slides[i] = !rotates[i]; break;
+    case WINDOW_CHUNKS: slides[i] = rotates[i]; break;
     case WINDOW_ALTERNATING: slides[i] = (i + 1) % pattern != 0; break;
     }
   }
   return true;
 }
 
+static const char *window_name(const hf_reader *r)
+{
+  return r->family->window == WINDOW_CHUNKS ? "attention_chunk_size" : "sliding_window";
+}
+
 /* The window in keys, 0: none. */
 static bool window_of(const hf_reader *r, int64_t *window)
 {
-  const text_node *n = text_get(r->top, "sliding_window");
+  const text_node *n = text_get(r->top, window_name(r));
   window_rule rule = r->family->window;
   bool uses = true;
   *window = 0;
@@ -251,7 +257,7 @@ static bool window_of(const hf_reader *r, int64_t *window)
   if (!uses || (n != NULL && text_is_null(n))) {
     return true;
   }
-  return hf_number(r, "sliding_window", r->family->window_keys, window);
+  return hf_number(r, window_name(r), r->family->window_keys, window);
 }
 
 static bool set_layers(const hf_reader *r)
@@ -276,9 +282,10 @@ static bool set_layers(const hf_reader *r)
   if (window == 0) {
     return true;
   }
-  const text_node *types = hf_get(r, "layer_types"), *n = hf_get(r, "sliding_window");
+  const text_node *types = hf_get(r, "layer_types"), *n = hf_get(r, window_name(r));
   bool by_name = types != NULL && r->family->window != WINDOW_ALL;
-  bool known = by_name ? named_layers(r, types, "sliding_attention", slides, layers)
+  const char *word = r->family->window == WINDOW_CHUNKS ? "chunked_attention" : "sliding_attention";
+  bool known = by_name ? named_layers(r, types, word, slides, layers)
                        : usual_sliding(r, rotates, slides, layers);
   return known &&
          hf_set_number(r, "model.sliding_window", window, n != NULL ? n->at : r->top->at) &&

@@ -3,29 +3,42 @@
 
 #include "sim/config/hf/parts.h"
 
-/* Which layers are MoE: DeepSeek counts from layer 0 and keeps the first dense, Qwen counts from 1
- * and names dense layers. */
+/* Which layers are MoE: DeepSeek counts from layer 0 and keeps the first dense, Qwen and Llama 4
+ * count from 1; Qwen names dense layers, Llama 4 the others. */
 typedef struct moe_rule {
-  int64_t first;           /* layers before it are dense */
-  int64_t step, step_from; /* layer i is MoE if (i + step_from) % step == 0 */
-  const text_node *dense;  /* list of layers, or NULL */
+  int64_t first;                 /* layers before it are dense */
+  int64_t step, step_from;       /* layer i is MoE if (i + step_from) % step == 0 */
+  const text_node *dense, *only; /* lists of layers, or NULL; `only` these are MoE */
 } moe_rule;
 
-static bool named_dense(const moe_rule *rule, const char *layer)
+static bool is_named(const text_node *list, const char *layer)
 {
-  for (uint32_t i = 0; rule->dense != NULL && i < rule->dense->count; i++) {
-    if (strcmp(rule->dense->children[i].text, layer) == 0) {
+  for (uint32_t i = 0; list != NULL && i < list->count; i++) {
+    if (strcmp(list->children[i].text, layer) == 0) {
       return true;
     }
   }
   return false;
 }
 
+static bool is_moe(const moe_rule *rule, int64_t i, const char *name)
+{
+  if (rule->only != NULL) {
+    return is_named(rule->only, name);
+  }
+  return i >= rule->first && (i + rule->step_from) % rule->step == 0 &&
+         !is_named(rule->dense, name);
+}
+
 static bool read_moe_rule(const hf_reader *r, moe_rule *rule)
 {
-  rule->step_from = hf_get(r, "decoder_sparse_step") != NULL;
-  const char *step = rule->step_from != 0 ? "decoder_sparse_step" : "moe_layer_freq";
+  bool llama4 = hf_has_parts(r, PART_LLAMA4);
+  rule->step_from = llama4 || hf_get(r, "decoder_sparse_step") != NULL;
+  const char *step = llama4                 ? "interleave_moe_layer_step"
+                     : rule->step_from != 0 ? "decoder_sparse_step"
+                                            : "moe_layer_freq";
   rule->dense = hf_get(r, "mlp_only_layers");
+  rule->only = llama4 ? hf_get(r, "moe_layers") : NULL;
   if (!hf_number(r, "first_k_dense_replace", 0, &rule->first) ||
       !hf_number(r, step, 1, &rule->step)) {
     return false;
@@ -34,7 +47,8 @@ static bool read_moe_rule(const hf_reader *r, moe_rule *rule)
     return diag_error(r->d, hf_get(r, step)->at, "%s is %s; it must be at least 1", step,
                       hf_get(r, step)->text);
   }
-  return rule->dense == NULL || text_expect(rule->dense, TEXT_SEQUENCE, r->d);
+  return (rule->dense == NULL || text_expect(rule->dense, TEXT_SEQUENCE, r->d)) &&
+         (rule->only == NULL || text_expect(rule->only, TEXT_SEQUENCE, r->d));
 }
 
 /* The pattern as Megatron's list, a 1 for each MoE layer. */
@@ -47,19 +61,21 @@ static bool set_moe_layers(const hf_reader *r)
   }
   bool *moe = ARENA_ARRAY(r->a, bool, (size_t)layers);
   for (int64_t i = 0; i < layers; i++) {
-    const char *name = arena_printf(r->a, "%lld", (long long)i);
-    moe[i] = i >= rule.first && (i + rule.step_from) % rule.step == 0 && !named_dense(&rule, name);
+    moe[i] = is_moe(&rule, i, arena_printf(r->a, "%lld", (long long)i));
   }
   return hf_set_layers(r, "model.moe_layer_freq", moe, r->top->at);
 }
 
-/* n_shared_experts of the routed experts' width make one MLP. */
+/* n_shared_experts of the routed experts' width make one MLP; Llama 4 has one of them. */
 static bool set_shared_experts(const hf_reader *r, int64_t width)
 {
   int64_t count;
   const text_node *n = hf_get(r, "n_shared_experts");
   if (hf_has_parts(r, PART_SHARED_GATE)) {
     return hf_set(r, "model.moe_shared_expert_gate", "true", r->top->at);
+  }
+  if (hf_has_parts(r, PART_LLAMA4)) {
+    return hf_set_number(r, "model.moe_shared_expert_intermediate_size", width, r->top->at);
   }
   if (n == NULL) {
     return true;

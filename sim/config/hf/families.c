@@ -48,6 +48,14 @@ static const family_constant of_glm4[] = { { "model.layer_norms", "sandwich" },
                                            { "model.rotary_sliced", "true" },
                                            { "model.rotary_percent", "0.5" },
                                            { "model.norm_epsilon", "0.00000015625" }, END };
+static const family_constant of_llama4[] = { { "model.attention_class", "llama4" },
+                                             { "model.moe_router_score_function", "sigmoid" },
+                                             { "model.moe_class", "llama4" },
+                                             { "model.rotary_form", "complex" },
+                                             { "model.qk_l2_norm", "true" },
+                                             { "model.attn_temperature_tuning", "true" },
+                                             { "model.rotary_base", "500000" },
+                                             { "model.norm_epsilon", "0.00001" }, END };
 static const family_constant of_olmo2[] = { { "model.layer_norms", "post" },
                                             { "model.norm_gain_in_fp32", "true" },
                                             { "model.qk_norm", "whole" },
@@ -89,6 +97,9 @@ enum { DENSE_GEMMA = PART_HF | PART_GEMMA | PART_TIED | PART_BIAS_KEY };
  * own modeling_deepseek.py has the same shapes. Kimi-K2 is DeepSeek-V3's architecture. */
 static const family families[] = {
   { "llama", "LlamaForCausalLM", PART_BIAS_KEY, 0, 0, WINDOW_NONE, 0, 0, NULL },
+  { "llama4_text", "Llama4ForCausalLM",
+    PART_HF | PART_EXPERTS | PART_LLAMA4 | PART_NO_ROPE | PART_BIAS_KEY, 8, 128, WINDOW_CHUNKS,
+    8192, 0, of_llama4 },
   { "mistral", "MistralForCausalLM", 0, 8, 0, WINDOW_ALL, 4096, 0, NULL },
   { "ministral", "MinistralForCausalLM", 0, 8, 0, WINDOW_TYPED, 4096, 0, NULL },
   { "ministral3", "Ministral3ForCausalLM", PART_HF, 8, 128, WINDOW_ALL, 0, 0, of_ministral3 },
@@ -198,7 +209,6 @@ static const struct refused_family {
   { "gpt_neox*", PARALLEL },
   { "gptj", PARALLEL },
   { "granitemoe*", NO_EXPERT },
-  { "llama4*", NO_EXPERT " and attention in chunks" },
   { "glm4_moe_lite", NO_EXPERT },
   { "glm_moe*", NO_EXPERT },
   { "olmoe", NO_EXPERT },

@@ -26,6 +26,7 @@ static const field fields[] = {
   { "num_hidden_layers", "model.num_layers", 0, true, false },
   { "hidden_size", "model.hidden_size", 0, true, false },
   { "intermediate_size", "model.ffn_hidden_size", 0, true, true },
+  { "intermediate_size_mlp", "model.ffn_hidden_size", PART_LLAMA4, true, false },
   { "num_attention_heads", "model.num_attention_heads", 0, true, false },
   { "vocab_size", "model.vocab_size", 0, true, false },
   { "max_position_embeddings", "model.max_position_embeddings", 0, false, false },
@@ -57,6 +58,8 @@ static const field fields[] = {
   { "linear_key_head_dim", "model.linear_key_head_dim", PART_LINEAR, false, false },
   { "linear_value_head_dim", "model.linear_value_head_dim", PART_LINEAR, false, false },
   { "linear_conv_kernel_dim", "model.linear_conv_kernel_dim", PART_LINEAR, false, false },
+  { "use_qk_norm", "model.qk_l2_norm", PART_LLAMA4, false, false },
+  { "attn_temperature_tuning", "model.attn_temperature_tuning", PART_LLAMA4, false, false },
 };
 
 /* --- Parts --- */

@@ -25,6 +25,7 @@ typedef enum family_parts {
   PART_ALL_BIAS = 8192,    /* attention_bias is true where it is missing */
   PART_LINEAR = 16384,     /* some layers have linear attention */
   PART_NO_DENSE = 32768,   /* every layer has experts */
+  PART_LLAMA4 = 65536,     /* Llama 4's names of its experts and of its dense layers' width */
 } family_parts;
 
 /* Which layers have the sliding window where layer_types does not say so. */
@@ -34,6 +35,7 @@ typedef enum window_rule {
   WINDOW_TYPED,      /* all layers */
   WINDOW_LATE,       /* with use_sliding_window: those from max_window_layers on */
   WINDOW_NO_ROPE,    /* with use_sliding_window: those without rotary embedding */
+  WINDOW_CHUNKS,     /* those with rotary embedding see chunks of attention_chunk_size keys */
   WINDOW_ALTERNATING /* all but each sliding_window_pattern-th */
 } window_rule;
 

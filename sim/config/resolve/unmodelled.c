@@ -20,19 +20,26 @@ void note_unmodelled(const settings *s, diag *d)
 {
   const struct parallel_settings *p = &s->parallel;
   const struct training_settings *t = &s->training;
+  bool flex = s->model.attn_implementation == ATTN_FLEX;
+  bool flash = s->model.attn_implementation == ATTN_FLASH_2;
 
   note(s, d, p->context_parallel_size > 1 && has_choice(&p->cp_comm_type, CP_A2A_P2P),
        KEY_parallel_cp_comm_type, "a2a+p2p is not modelled; predicted as p2p");
   note(s, d, s->model.position_embedding_type == POSITIONS_RELATIVE,
        KEY_model_position_embedding_type, "the bias of relative positions is not modelled");
-  note(s, d, uses_hf(s) && s->model.num_experts > 0 && s->lora.adapter != ADAPTER_NONE,
+  note(s, d,
+       uses_hf(s) && s->model.num_experts > 0 && !s->model.linearized_experts &&
+           s->lora.adapter != ADAPTER_NONE,
        KEY_lora_adapter,
        "experts are no linears: they get no adapter, and qlora does not quantise them");
   note(s, d, s->model.linear_num_value_heads > 0 && p->context_parallel_size > 1,
        KEY_model_linear_num_value_heads,
        "each rank's own positions; the states that ranks exchange, some MB a layer, are left out");
-  note(s, d, s->derived.window_is_shorter && s->model.attn_implementation == ATTN_FLASH_2,
-       KEY_model_sliding_window, "attention is timed as if every query saw all keys before it");
+  note(s, d, uses_hf(s) && flex, KEY_model_attn_implementation,
+       "flex_attention is not modelled; predicted with the tensors and the time of "
+       "flash_attention_2");
+  note(s, d, s->derived.window_is_shorter && (flex || flash), KEY_model_sliding_window,
+       "attention is timed as if every query saw all keys before it");
   note(s, d, !uses_hf(s) && s->model.sliding_window > 0 && s->model.sliding_window <= t->seq_length,
        KEY_model_sliding_window,
        "a sliding window is not modelled with Megatron-LM's modules; predicted without it");

@@ -125,7 +125,29 @@ static bool check_model(const settings *s, diag *d)
       KEY_model_attention_output_gate, "must be false with fused_projections or fused_qkv_sliced" },
     { !m->attention_output_gate || !m->multi_latent_attention, KEY_model_attention_output_gate,
       "must be false with multi_latent_attention" },
-    { m->num_experts == 0 || s->parallel.fsdp == FSDP_NONE ||
+    { m->moe_class != MOE_LLAMA4 || m->moe_shared_expert_intermediate_size > 0,
+      KEY_model_moe_shared_expert_intermediate_size, "must be above 0 where moe_class is llama4" },
+    { !m->linearized_experts || m->moe_class == MOE_LLAMA4, KEY_model_linearized_experts,
+      "must be false unless moe_class is llama4" },
+    { !m->qk_l2_norm || m->attention_class == ATTENTION_LLAMA4, KEY_model_qk_l2_norm,
+      "must be false unless attention_class is llama4" },
+    { !m->attn_temperature_tuning || m->attention_class == ATTENTION_LLAMA4,
+      KEY_model_attn_temperature_tuning, "must be false unless attention_class is llama4" },
+    { m->attention_class != ATTENTION_LLAMA4 || m->attn_implementation != ATTN_FLASH_2,
+      KEY_model_attn_implementation,
+      "must be flex_attention, sdpa or eager where attention_class is llama4: transformers has no "
+      "flash attention for it" },
+    { m->attention_class != ATTENTION_LLAMA4 || m->rotary_form == ROTARY_COMPLEX,
+      KEY_model_rotary_form, "must be complex where attention_class is llama4" },
+    { m->attention_class != ATTENTION_LLAMA4 || !(m->fused_projections || m->fused_qkv_sliced),
+      KEY_model_attention_class, "must be llama with fused_projections or fused_qkv_sliced" },
+    { m->attention_class != ATTENTION_LLAMA4 ||
+          !(m->qk_layernorm || m->attention_output_gate || m->attention_sinks ||
+            m->query_position_scale || m->multi_latent_attention),
+      KEY_model_attention_class,
+      "must be llama with qk_layernorm, attention_output_gate, attention_sinks, "
+      "query_position_scale or multi_latent_attention" },
+    { m->num_experts == 0 || s->parallel.fsdp == FSDP_NONE || m->linearized_experts ||
           m->num_experts % s->parallel.world_size == 0,
       KEY_model_num_experts,
       "must be a multiple of the GPUs with parallel.fsdp: uneven shards of experts are not "
@@ -247,6 +269,9 @@ static bool check_keys_of_hf(const settings *s, diag *d)
     { strcmp(m->rope_layers, "1") != 0, KEY_model_rope_layers },
     { m->rope_local_base_freq != 0, KEY_model_rope_local_base_freq },
     { m->query_position_scale, KEY_model_query_position_scale },
+    { m->attention_class != ATTENTION_LLAMA, KEY_model_attention_class },
+    { m->attn_temperature_tuning, KEY_model_attn_temperature_tuning },
+    { m->linearized_experts, KEY_model_linearized_experts },
     { m->rotary_tables_fp32, KEY_model_rotary_tables_fp32 },
     { m->rotary_sliced, KEY_model_rotary_sliced },
     { m->attention_sinks, KEY_model_attention_sinks },

@@ -8,7 +8,9 @@ static bool check_attention(const settings *s, diag *d)
   const struct model_settings *m = &s->model;
   setting_key mla = KEY_model_multi_latent_attention;
 
-  return need(s, d, !m->multi_latent_attention || !m->group_query_attention, mla,
+  return need(s, d, uses_hf(s) || !m->multi_latent_attention || !m->qk_l2_norm,
+              KEY_model_qk_l2_norm, mla, "qk_l2_norm does not work with multi_latent_attention") &&
+         need(s, d, !m->multi_latent_attention || !m->group_query_attention, mla,
               KEY_model_group_query_attention,
               "multi_latent_attention cannot be used with group_query_attention") &&
          need(s, d, !m->multi_latent_attention || !m->rotary_interleaved,

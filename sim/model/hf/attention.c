@@ -1,6 +1,7 @@
 /* LlamaAttention and its relatives: forward. */
 #include <string.h>
 
+#include "sim/graph/sizes.h"
 #include "sim/model/hf/eager.h"
 #include "sim/operators/hf.h"
 #include "sim/operators/operators.h"
@@ -166,25 +167,53 @@ static projections project(graph *g, const settings *s, bool rotated, tensor_id 
   return made;
 }
 
-/* Each layer computes the scale of its positions. */
-static tensor_id scaled_by_position(graph *g, tensor_id query)
+/* Each layer computes the scale of its positions, which are dimension `positions` of queries. */
+static tensor_id scaled_by_position(graph *g, dtype type, uint8_t positions, tensor_id query)
 {
-  graph_tensor t = g->tensors.items[query];
+  int64_t shape[4] = { 1, 1, 1, 1 };
+  shape[positions] = g->tensors.items[query].shape[positions];
   graph_node *n = graph_add(g, &operator_hf_position_scale);
-  tensor_id scale =
-      hf_side_result(g, n, "position_scale", (dtype)t.dtype, (int64_t[4]){ 1, 1, t.shape[2], 1 });
-  return hf_multiply(g, query, scale);
+  return hf_multiply(g, query, hf_side_result(g, n, "position_scale", type, shape));
+}
+
+/* Llama 4: layers either rotate, and norm afterwards, or scale by position. */
+static void place(graph *g, const settings *s, hf_shared shared, projections *made)
+{
+  dtype type = model_dtype(s);
+  if (shared.rotates) {
+    hf_rotate_by_position(g, shared, &made->of[0], &made->of[1]);
+    for (int i = 0; i < 2 && s->model.qk_l2_norm; i++)
+      made->of[i] = hf_l2_norm(g, "self_attn.qk_norm", made->of[i]);
+    return;
+  }
+  graph_site(g, "self_attn");
+  if (s->model.attn_temperature_tuning)
+    made->of[0] = hf_cast(g, scaled_by_position(g, DTYPE_FP32, 1, made->of[0]), type);
+}
+
+static projections project_llama4(graph *g, const settings *s, hf_shared shared, tensor_id x)
+{
+  projections made = { 0 };
+  bool kernel = hf_fuses_adapters(s, HF_LORA_QKV);
+  if (kernel) made = projected(g, s, x);
+  for (int i = 0; i < 3; i++)
+    made.of[i] = with_heads(g, s, i, false, kernel ? made.of[i] : projection(g, s, i, x));
+  place(g, s, shared, &made);
+  for (int i = 0; i < 3; i++)
+    made.of[i] = heads_first(g, made.of[i]);
+  return made;
 }
 
 /* The frame refers to query, key and value until it returns. */
 tensor_id hf_attention(graph *g, const settings *s, hf_shared shared, tensor_id x)
 {
   if (s->model.multi_latent_attention) return hf_latent_attention(g, s, shared, x);
-  projections p = project(g, s, shared.rotates, x);
+  bool llama4 = s->model.attention_class == ATTENTION_LLAMA4;
+  projections p = llama4 ? project_llama4(g, s, shared, x) : project(g, s, shared.rotates, x);
   tensor_id probabilities = 0;
-  if (shared.rotates) hf_rotate(g, s, shared, &p.of[0], &p.of[1]);
+  if (shared.rotates && !llama4) hf_rotate(g, s, shared, &p.of[0], &p.of[1]);
   graph_site(g, "self_attn");
-  if (s->model.query_position_scale) p.of[0] = scaled_by_position(g, p.of[0]);
+  if (s->model.query_position_scale) p.of[0] = scaled_by_position(g, model_dtype(s), 2, p.of[0]);
   tensor_id sinks =
       s->model.attention_sinks ? hf_parameter(g, s, "sinks", s->model.num_attention_heads, 0) : 0;
   tensor_id core =

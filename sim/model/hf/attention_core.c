@@ -180,17 +180,24 @@ static tensor_id product(graph *g, const char *name, tensor_id a, tensor_id b,
   return hf_result(g, n, name, (dtype)g->tensors.items[a].dtype, shape);
 }
 
-static tensor_id softmax(graph *g, dtype type, tensor_id x)
+static tensor_id softmax(graph *g, const char *name, dtype type, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
   graph_node *n = graph_add(g, &operator_hf_softmax);
   node_input(n, x);
   n->dims[0] = t.shape[0] * t.shape[1] * t.shape[2];
   n->dims[1] = t.shape[3];
-  const char *name = type == DTYPE_FP32 ? "probabilities_fp32" : "probabilities_of_all";
   tensor_id y = hf_result(g, n, name, type, t.shape);
   if (hf_needs_gradient(g, y)) node_save(n, y);
   return y;
+}
+
+static tensor_id probabilities_of(graph *g, const settings *s, tensor_id scores)
+{
+  dtype type = (dtype)g->tensors.items[scores].dtype;
+  if (s->model.attention_class == ATTENTION_LLAMA4)
+    return softmax(g, "probabilities", type, scores);
+  return hf_cast(g, softmax(g, "probabilities_fp32", DTYPE_FP32, scores), type);
 }
 
 /* The sink's score as one more column of each row, from which the row's maximum is subtracted; its
@@ -210,7 +217,8 @@ static tensor_id probabilities_with_sinks(graph *g, tensor_id scores, tensor_id 
   hf_side_result(g, n, "maxima", (dtype)t.dtype, column);
   tensor_id columns = hf_side_result(g, n, "maximal_columns", DTYPE_INT64, column);
   if (hf_needs_gradient(g, less)) node_save(n, columns);
-  return hf_slice(g, "probabilities", softmax(g, (dtype)t.dtype, less), 0, keys);
+  return hf_slice(g, "probabilities", softmax(g, "probabilities_of_all", (dtype)t.dtype, less), 0,
+                  keys);
 }
 
 static tensor_id eager(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v,
@@ -223,8 +231,8 @@ static tensor_id eager(graph *g, const settings *s, tensor_id q, tensor_id k, te
   tensor_id scores = product(g, "scores", merged(g, "query_rows", q), turned, square);
   scores = hf_scale(g, scores, hf_score_factor(s, t.shape[3]));
   scores = hf_add(g, hf_softcap(g, s->model.attn_logit_softcapping, scores), mask);
-  tensor_id weights = sinks != 0 ? probabilities_with_sinks(g, scores, sinks)
-                                 : hf_cast(g, softmax(g, DTYPE_FP32, scores), (dtype)t.dtype);
+  tensor_id weights =
+      sinks != 0 ? probabilities_with_sinks(g, scores, sinks) : probabilities_of(g, s, scores);
   weights = *probabilities = hf_dropout(g, s->model.attention_dropout, weights);
   t.shape[3] = g->tensors.items[v].shape[3];
   tensor_id o = product(g, "attention", merged(g, "weights_rows", weights),
@@ -243,6 +251,7 @@ tensor_id hf_attention_core(graph *g, const settings *s, tensor_id q, tensor_id 
   switch (s->model.attn_implementation) {
   case ATTN_EAGER: o = eager(g, s, q, k, v, mask, sinks, probabilities); break;
   case ATTN_SDPA: o = sdpa(g, s, q, k, v, mask); break;
+  case ATTN_FLEX: /* predicted so */
   case ATTN_FLASH_2: o = flash(g, s, q, k, v, sinks); break;
   }
   bool copies = s->model.attn_implementation != ATTN_EAGER &&

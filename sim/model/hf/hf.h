@@ -120,6 +120,8 @@ typedef struct hf_shared {
 tensor_id hf_norm(graph *g, const settings *s, const char *module, int64_t width, tensor_id x);
 /* attention.c, output projection included. */
 tensor_id hf_attention(graph *g, const settings *s, hf_shared shared, tensor_id x);
+/* norm.c: rows over their root mean square, without a gain (Llama4TextL2Norm). */
+tensor_id hf_l2_norm(graph *g, const char *module, tensor_id x);
 /* norm.c: rows normed by RMSNorm, times silu of a gate like them. */
 tensor_id hf_gated_norm(graph *g, const settings *s, const char *module, int64_t width, tensor_id x,
                         tensor_id gate);
@@ -129,6 +131,8 @@ tensor_id hf_linear_attention(graph *g, const settings *s, tensor_id x);
 tensor_id hf_latent_attention(graph *g, const settings *s, hf_shared shared, tensor_id x);
 /* rotary.c: rotates query and key [b, heads, s, width], in place of which new tensors come. */
 void hf_rotate(graph *g, const settings *s, hf_shared shared, tensor_id *query, tensor_id *key);
+/* rotary.c: Llama 4's form of it, [b, s, heads, width] as complex numbers. */
+void hf_rotate_by_position(graph *g, hf_shared shared, tensor_id *query, tensor_id *key);
 /* attention_core.c: q [b, heads, s, width], k [b, kv heads, s, width], v [b, kv heads, s, width of
  * a value] -> [b, s, heads x width of a value]. `sinks`: a parameter with a score for each head, or
  * 0. `probabilities` gets eager attention's probabilities, which its caller keeps, else 0. */
@@ -141,6 +145,8 @@ tensor_id hf_shared_mlp(graph *g, const settings *s, const char *module, int64_t
                         tensor_id x);
 /* moe.c: the experts of a MoE layer in place of its MLP */
 tensor_id hf_moe(graph *g, const settings *s, tensor_id x);
+/* moe_llama4.c: the same of moe_class llama4; `rows` [tokens, hidden] */
+tensor_id hf_llama4_moe(graph *g, const settings *s, tensor_id rows);
 /* layer.c: a decoder layer, its group of the offload system and its checkpoint included. */
 tensor_id hf_layer(graph *g, const settings *s, hf_shared shared, int32_t layer, tensor_id hidden);
 /* head.c: final norm, lm_head and loss, a scalar. `tied`: the embedding's weight, or 0. `held`:

@@ -34,15 +34,19 @@ static bool is_in_8bit(const settings *s)
   return s->lora.load_in_8bit;
 }
 
-/* "q_proj" of "self_attn.q_proj"; an empty list names all. */
+/* A name takes the linears whose path ends with it: "q_proj" takes "self_attn.q_proj". An empty list
+ * names all. */
 bool lora_is_target(const settings *s, const char *module)
 {
-  const char *dot = strrchr(module, '.');
   const choice_list *targets = &s->lora.lora_target_modules;
-  const char *linear = dot != NULL ? dot + 1 : module;
-  uint32_t choice;
-  return targets->count == 0 || (choice_find(KEY_lora_lora_target_modules, linear, &choice) &&
-                                 has_choice(targets, choice));
+  if (targets->count == 0) return true;
+  for (const char *end = module; end != NULL; end = strchr(end, '.')) {
+    uint32_t choice;
+    end += end != module; /* the dot */
+    if (choice_find(KEY_lora_lora_target_modules, end, &choice) && has_choice(targets, choice))
+      return true;
+  }
+  return false;
 }
 
 bool hf_is_adapted(const settings *s, const hf_linear_spec *spec)

@@ -19,6 +19,7 @@ bool hf_fuses_adapters(const settings *s, hf_lora_kernel kernel)
   case HF_LORA_O: return l->lora_o_kernel && lora_is_target(s, "o_proj");
   case HF_LORA_MLP:
     return l->lora_mlp_kernel && s->model.swiglu && !s->model.fused_gate_up &&
+           s->model.moe_class != MOE_LLAMA4 && /* whose MLP has another name */
            lora_is_target(s, "gate_proj") && lora_is_target(s, "up_proj") &&
            lora_is_target(s, "down_proj");
   }

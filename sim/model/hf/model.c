@@ -71,8 +71,9 @@ static rotary_tables tables_of(graph *g, const settings *s, double base)
   bool of_each = hf_loss_is_log_probs(s) || s->model.position_embedding_type == POSITIONS_MROPE;
   int64_t rows = of_each ? s->training.micro_batch_size : 1;
   bool is_complex = s->model.rotary_form == ROTARY_COMPLEX;
-  const int64_t shape[4] = { rows, is_complex ? 1 : size_sequence(s),
-                             is_complex ? size_sequence(s) : table_width(s),
+  bool by_position = s->model.attention_class == ATTENTION_LLAMA4;
+  const int64_t shape[4] = { rows, is_complex && !by_position ? 1 : size_sequence(s),
+                             is_complex ? (by_position ? 1 : size_sequence(s)) : table_width(s),
                              is_complex ? rotated_width(s) : 0 };
   dtype type = s->model.rotary_tables_fp32 || is_complex ? DTYPE_FP32 : model_dtype(s);
   graph_site(g, "rotary_emb");

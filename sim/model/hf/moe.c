@@ -174,6 +174,7 @@ static choice route(graph *g, const settings *s, tensor_id rows)
   case MOE_GPT_OSS: return route_gpt_oss(g, s, rows);
   case MOE_DEEPSEEK_V2: return route_deepseek_v2(g, s, rows);
   case MOE_DEEPSEEK_V3: return route_deepseek_v3(g, s, rows);
+  case MOE_LLAMA4: break; /* moe_llama4.c */
   }
   assert(0 && "moe_class out of range");
   return (choice){ 0 };
@@ -324,9 +325,12 @@ tensor_id hf_moe(graph *g, const settings *s, tensor_id x)
   graph_tensor t = g->tensors.items[x];
   bool sparse = s->model.moe_class == MOE_SPARSE;
   tensor_id rows = hf_view(g, "tokens", x, true, t.shape[0] * t.shape[1], t.shape[2], 0, 0);
-  tensor_id y = sparse ? sparse_block(g, s, rows) : experts(g, s, rows, route(g, s, rows));
+  bool llama4 = s->model.moe_class == MOE_LLAMA4;
+  tensor_id y = sparse   ? sparse_block(g, s, rows)
+                : llama4 ? hf_llama4_moe(g, s, rows)
+                         : experts(g, s, rows, route(g, s, rows));
   y = hf_view(g, "experts_output", y, true, t.shape[0], t.shape[1], t.shape[2], 0);
-  if (sparse || shared_width(s) == 0) return y;
+  if (sparse || llama4 || shared_width(s) == 0) return y;
   tensor_id shared = hf_shared_mlp(g, s, "mlp.shared_experts.", shared_width(s), x);
   graph_site(g, "mlp");
   return hf_add(g, y, shared);

@@ -59,6 +59,18 @@ static tensor_id scaled(graph *g, const settings *s, tensor_id weight, tensor_id
                                     : hf_multiply(g, weight, hf_cast(g, normed, type));
 }
 
+/* Its frame refers to its argument until it returns. */
+tensor_id hf_l2_norm(graph *g, const char *module, tensor_id x)
+{
+  graph_site(g, module);
+  tensor_id wide = hf_cast(g, x, DTYPE_FP32);
+  tensor_id variance = row_result(g, &operator_hf_row_mean, "variance", squared(g, wide));
+  tensor_id rstd = row_result(g, &operator_hf_rsqrt, "rstd", variance);
+  tensor_id y = hf_cast(g, hf_multiply(g, wide, rstd), (dtype)g->tensors.items[x].dtype);
+  graph_keep(g, x);
+  return y;
+}
+
 /* The function's frame refers to its argument, the variance and the normed fp32 rows until it
  * returns. */
 static tensor_id eager(graph *g, const settings *s, tensor_id weight, tensor_id x)

@@ -91,17 +91,43 @@ static tensor_id rotated_halves(graph *g, const settings *s, tensor_id x, tensor
   return hf_result(g, n, t.name, (dtype)t.dtype, t.shape);
 }
 
-/* Pairs of neighbours as complex numbers times those of the table. */
-static tensor_id rotated_complex(graph *g, tensor_id x, tensor_id table)
+/* Pairs of neighbours as complex fp32 numbers times those of the table. */
+static tensor_id turned_complex(graph *g, tensor_id wide, tensor_id table)
 {
-  dtype type = (dtype)g->tensors.items[x].dtype;
-  tensor_id wide = hf_cast(g, x, DTYPE_FP32);
   graph_tensor t = g->tensors.items[wide];
   graph_node *n = graph_add(g, &operator_hf_rotate_complex);
   node_input(n, wide);
   node_input(n, table);
   if (t.requires_grad) node_save(n, table);
-  return hf_cast(g, hf_result(g, n, "rotated", DTYPE_FP32, t.shape), type);
+  return hf_result(g, n, "rotated", DTYPE_FP32, t.shape);
+}
+
+static tensor_id rotated_complex(graph *g, tensor_id x, tensor_id table)
+{
+  dtype type = (dtype)g->tensors.items[x].dtype;
+  return hf_cast(g, turned_complex(g, hf_cast(g, x, DTYPE_FP32), table), type);
+}
+
+/* Its frame refers to both in fp32, before and after, until it returns (modeling_llama4.py:
+ * apply_rotary_emb). */
+void hf_rotate_by_position(graph *g, hf_shared shared, tensor_id *query, tensor_id *key)
+{
+  tensor_id *const both[] = { query, key };
+  tensor_id wide[2], turned[2];
+  dtype type = (dtype)g->tensors.items[*query].dtype;
+  graph_site(g, "self_attn.rotary");
+  for (int i = 0; i < 2; i++)
+    wide[i] = hf_cast(g, *both[i], DTYPE_FP32);
+  for (int i = 0; i < 2; i++)
+    turned[i] = turned_complex(g, wide[i], shared.cosine);
+  for (int i = 0; i < 2; i++) {
+    graph_keep(g, *both[i]);
+    *both[i] = hf_cast(g, turned[i], type);
+  }
+  for (int i = 0; i < 2; i++) {
+    graph_keep(g, wide[i]);
+    graph_keep(g, turned[i]);
+  }
 }
 
 static tensor_id rotated_by_form(graph *g, const settings *s, tensor_id x, tensor_id cosine,

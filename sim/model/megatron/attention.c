@@ -167,7 +167,10 @@ static attention_operands query_key_value(graph *g, const settings *s, tensor_id
                            .v_dim = h.width };
   split_qkv(g, mixed, &h, &a);
   a.query = reshaped_query(g, &h, a.query);
-  if (s->model.qk_layernorm) {
+  if (s->model.qk_l2_norm) {
+    a.query = unscaled_norm(g, s, "self_attention.q_layernorm", a.query);
+    a.key = unscaled_norm(g, s, "self_attention.k_layernorm", a.key);
+  } else if (s->model.qk_layernorm) {
     a.query = head_norm(g, s, "self_attention.q_layernorm", a.query);
     a.key = head_norm(g, s, "self_attention.k_layernorm", a.key);
   }

@@ -52,6 +52,8 @@ tensor_id norm(graph *g, const settings *s, const char *module, tensor_id x);
 /* The same for `width` columns: norms of a low-rank or per-head vector. `x` is [.., width]. */
 tensor_id norm_of_width(graph *g, const settings *s, const char *module, tensor_id x,
                         int64_t width);
+/* An RMSNorm of the last dimension without a gain (L2Norm). */
+tensor_id unscaled_norm(graph *g, const settings *s, const char *module, tensor_id x);
 
 /* ---- linear.c -------------------------------------------------------------------------------- */
 

@@ -32,6 +32,26 @@ tensor_id norm_of_width(graph *g, const settings *s, const char *module, tensor_
   return y;
 }
 
+/* torch.compile's function takes x as it lies, and keeps it for its backward. */
+tensor_id unscaled_norm(graph *g, const settings *s, const char *module, tensor_id x)
+{
+  graph_site(g, module);
+  const graph_tensor shape = g->tensors.items[x];
+  int64_t width = shape.shape[shape.rank - 1], rows = tensor_elements(g, x) / width;
+  tensor_id y = graph_tensor_new(g, "normed", model_dtype(s), shape.shape[0], shape.shape[1],
+                                 shape.shape[2], shape.shape[3]);
+  tensor_id rstd = graph_tensor_new(g, "rstd", DTYPE_FP32, rows, 0, 0, 0);
+  graph_node *n = graph_add(g, &operator_unscaled_norm);
+  n->dims[0] = rows;
+  n->dims[1] = width;
+  node_input(n, x);
+  node_output(n, y);
+  node_output(n, rstd);
+  node_save(n, x);
+  node_save(n, rstd);
+  return y;
+}
+
 tensor_id norm(graph *g, const settings *s, const char *module, tensor_id x)
 {
   return norm_of_width(g, s, module, x, s->model.hidden_size);
