@@ -65,3 +65,10 @@ bool packed_close(packed_file *p, diag *d)
   }
   return file_close(&p->file, d);
 }
+
+void packed_discard(packed_file *p)
+{
+  if (p->is_stdout) return;
+  if (p->is_packed) fclose(p->stream);
+  file_discard(&p->file);
+}

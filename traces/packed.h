@@ -20,5 +20,6 @@ typedef struct packed_file {
 
 bool packed_open(packed_file *p, const char *path, diag *d);
 bool packed_close(packed_file *p, diag *d);
+void packed_discard(packed_file *p);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <assert.h>
 
-#include "traces/recorder.h"
+#include "traces/measured_timeline.h"
 
 static void record_rank(trace_recorder *to, const cuda_run *run, const cuda_exec *e, uint32_t step,
                         uint32_t rank)
@@ -26,11 +26,9 @@ static void record_rank(trace_recorder *to, const cuda_run *run, const cuda_exec
   }
 }
 
-void record_last_step(const cuda_run *run, const cuda_exec *e, uint32_t step, const plan *p,
-                      void *to)
+static void record_step(trace_recorder *recorder, const cuda_run *run, const cuda_exec *e,
+                        uint32_t step, const plan *p)
 {
-  trace_recorder *recorder = to;
-  assert(step < run->steps);
   recorder_plan(recorder, p);
   for (uint32_t rank = 0; rank < run->ranks; rank++)
     record_rank(recorder, run, e, step, rank);
@@ -46,4 +44,37 @@ void record_last_step(const cuda_run *run, const cuda_exec *e, uint32_t step, co
     f.outside_bytes = m->outside_bytes;
     trace_put_figures(&recorder->writer, rank, &f);
   }
+}
+
+/* Each global rank does what its pipeline rank's ops say. */
+static void put_timeline(const step_outputs *to, const cuda_run *run, const cuda_exec *e,
+                         const plan *p)
+{
+  arena scratch = { 0 };
+  timeline_file t;
+  uint32_t first = 0;
+  while (!to->ranks[first])
+    first++;
+  timeline_begin(&t, to->timeline, p, first, run->ranks, &scratch);
+  for (uint32_t rank = first; rank < run->ranks; rank++) {
+    if (!to->ranks[rank]) continue;
+    cuda_times times = cuda_exec_times(e, rank);
+    timeline_put_measured(&t, &(measured_rank){ .number = rank,
+                                                .ops = &p->ranks[run->layout->ranks[rank].stage],
+                                                .begin_ps = times.begin_ps,
+                                                .end_ps = times.end_ps,
+                                                .live_bytes = times.live_bytes,
+                                                .reserved_bytes = times.reserved_bytes,
+                                                .pinned_bytes = times.host_bytes });
+  }
+  timeline_end(&t);
+  arena_release(&scratch);
+}
+
+void put_last_step(const cuda_run *run, const cuda_exec *e, uint32_t step, const plan *p, void *to)
+{
+  const step_outputs *outputs = to;
+  assert(step < run->steps);
+  if (outputs->record != NULL) record_step(outputs->record, run, e, step, p);
+  if (outputs->timeline != NULL) put_timeline(outputs, run, e, p);
 }

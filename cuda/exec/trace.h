@@ -1,10 +1,21 @@
-/* The last step of a run on GPUs as a trace: its ops with their times, and the ranks' figures. */
+/* The last step of a run on GPUs, its ops with their times: as a record, with the ranks' figures, and as a
+ * timeline. */
 #ifndef OFFSIM_CUDA_EXEC_TRACE_H
 #define OFFSIM_CUDA_EXEC_TRACE_H
 
-#include "cuda/exec/executor.h"
+#include <stdio.h>
 
-/* `to`: an open trace_recorder. */
-cuda_run_step_done record_last_step;
+#include "cuda/exec/executor.h"
+#include "traces/recorder.h"
+
+/* Either may be NULL. */
+typedef struct step_outputs {
+  trace_recorder *record; /* open */
+  FILE *timeline;
+  const bool *ranks; /* of the timeline, by rank; at least one */
+} step_outputs;
+
+/* `to`: step_outputs. */
+cuda_run_step_done put_last_step;
 
 #endif

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "sim/base/file.h"
+#include "sim/cli/ranks.h"
 #include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
 #include "sim/load/load.h"
@@ -19,7 +20,8 @@ typedef struct predict_options {
   load_options load;
   bool json, brief, print_scenario, compare_systems, check, suggest, must_fit;
   const char *trace, *snapshot, *record, *plot, *plan, *warmup_plan, *steady_plan, *html;
-  int64_t plot_rank, trace_rank; /* trace_rank -1: all */
+  const char *trace_ranks; /* NULL: all */
+  int64_t plot_rank;
   measured_bytes measured;
   int64_t threads;
 } predict_options;
@@ -39,10 +41,10 @@ static const option_row rows[] = {
        "timeline as a trace in the form of PyTorch's profiler, for\n"
        "ui.perfetto.dev or HTA; packed if FILE ends in .gz, - is standard\n"
        "output, instead of the report"),
-  WHOLE("trace-rank", "N", trace_rank, 0, INT64_MAX,
-        "of this pipeline rank alone, as HTA wants it"),
+  TEXT("trace-ranks", "LIST", trace_ranks,
+       "of these pipeline ranks alone: 0, 0,2 or 1-3; HTA wants one in a\nfile"),
   TEXT("memory-snapshot", "FILE", snapshot,
-       "memory of that rank (default 0) as PyTorch's snapshot, for its\n"
+       "memory of the first of them as PyTorch's snapshot, for its\n"
        "memory_viz page"),
   TEXT("record", "FILE", record,
        "the same as a trace for offsim compare (docs/reference/traces.md)"),
@@ -81,27 +83,21 @@ static const option_row rows[] = {
 
 /* ---- one setting ---- */
 
-static bool check_rank(const char *option, int64_t rank, const prediction *p, diag *d)
-{
-  return rank < (int64_t)p->rank_count ||
-         diag_error(d, (source_pos){ option, 0, 0 }, "there are %u pipeline ranks", p->rank_count);
-}
-
 static bool write_trace(const predict_options *o, const prediction *p, arena *a, diag *d)
 {
   packed_file f;
-  if (!check_rank("--trace-rank", o->trace_rank, p, d) || !packed_open(&f, o->trace, d))
-    return false;
-  prediction_timeline(p, o->trace_rank, f.stream, a);
+  const bool *ranks = ranks_named("--trace-ranks", o->trace_ranks, p->rank_count, a, d);
+  if (ranks == NULL || !packed_open(&f, o->trace, d)) return false;
+  prediction_timeline(p, ranks, f.stream, a);
   return packed_close(&f, d);
 }
 
-static bool write_snapshot(const predict_options *o, const prediction *p, diag *d)
+static bool write_snapshot(const predict_options *o, const prediction *p, arena *a, diag *d)
 {
   packed_file f;
-  if (!check_rank("--trace-rank", o->trace_rank, p, d) || !packed_open(&f, o->snapshot, d))
-    return false;
-  prediction_snapshot(p, o->trace_rank < 0 ? 0 : (uint32_t)o->trace_rank, f.stream);
+  const bool *ranks = ranks_named("--trace-ranks", o->trace_ranks, p->rank_count, a, d);
+  if (ranks == NULL || !packed_open(&f, o->snapshot, d)) return false;
+  prediction_snapshot(p, first_rank(ranks), f.stream);
   return packed_close(&f, d);
 }
 
@@ -194,7 +190,7 @@ static bool print_report(const predict_options *o, const settings *given, const 
   if (!silent || o->html != NULL) s = search(o, given, p, !silent && !o->json, a);
   if (!silent && o->json) prediction_json(p, s.found, s.longest, stdout, a);
   return (o->trace == NULL || write_trace(o, p, a, d)) &&
-         (o->snapshot == NULL || write_snapshot(o, p, d)) &&
+         (o->snapshot == NULL || write_snapshot(o, p, a, d)) &&
          (o->html == NULL || write_page(o, p, &s, a, d)) &&
          (o->record == NULL || prediction_record(p, load_name(&o->load), o->record, d)) &&
          (o->plot == NULL || prediction_plot(p, (uint32_t)o->plot_rank, o->plot, a, d));
@@ -288,9 +284,9 @@ static bool check_comparison(const predict_options *o, diag *d)
 static bool check_plan_options(const predict_options *o, diag *d)
 {
   bool other = o->brief || o->suggest || o->must_fit || o->print_scenario || o->compare_systems ||
-               o->trace != NULL || o->snapshot != NULL || o->trace_rank >= 0 || o->record != NULL ||
-               o->plot != NULL || o->html != NULL || o->plot_rank != 0 || o->warmup_plan != NULL ||
-               o->steady_plan != NULL || o->measured.static_bytes != 0 ||
+               o->trace != NULL || o->snapshot != NULL || o->trace_ranks != NULL ||
+               o->record != NULL || o->plot != NULL || o->html != NULL || o->plot_rank != 0 ||
+               o->warmup_plan != NULL || o->steady_plan != NULL || o->measured.static_bytes != 0 ||
                o->measured.peak_bytes != 0;
   const source_pos at = { "--plan", 0, 0 };
   load_options without = o->load;
@@ -367,7 +363,7 @@ static bool run(const predict_options *o, bool *failed, arena *a, diag *d)
 
 int verb_predict(int argc, char **argv)
 {
-  predict_options o = { .trace_rank = -1 };
+  predict_options o = { 0 };
   const verb_syntax v = {
     "predict", head, { { load_rows, &o.load }, { load_iteration_rows, &o.load }, { rows, &o } }
   };

@@ -39,7 +39,7 @@ static const option_row rows[] = {
   TEXT("disk-dir", "DIR", disk_dir, "where files of disk offload lie (default $TMPDIR or /tmp)"),
   FLAG("tensors", tensors, "fingerprints of each parameter and its gradient too"),
   TEXT("dump", "FILE", dump, "all values of parameters and gradients (docs/reference/run.md)"),
-  TEXT("trace", "FILE", trace,
+  TEXT("record", "FILE", record,
        "every op with fingerprints of what it wrote, for offsim compare\n"
        "(docs/reference/traces.md)"),
   TEXT("plan", "FILE", plan,
@@ -53,8 +53,13 @@ static const option_row rows[] = {
   CHOICE("arithmetic", "KIND", arithmetic, "fast|exact",
          "fast: tensor cores (default); exact: the bits of ref"),
   FLAG("timed", timed, "no fingerprints: nothing but the steps themselves"),
-  NOTE("  --trace FILE               the ops of the last step with their times"),
+  NOTE("  --record FILE              the ops of the last step with their times"),
   FLAG("contents", contents, "... or with what they wrote, op by op, without times"),
+  TEXT("trace", "FILE", trace,
+       "timeline of the last step as a trace in the form of PyTorch's\n"
+       "profiler, for ui.perfetto.dev or HTA; packed if FILE ends in .gz, -\nis standard output, "
+       "instead of the report"),
+  TEXT("trace-ranks", "LIST", trace_ranks, "of these ranks alone: 0, 0,2 or 1-3"),
   CHOICE("backing", "ALLOCATOR", backing, "caching|malloc_async",
          "caching: the one that is simulated (default); malloc_async:\n"
          "cudaMallocAsync"),
@@ -77,8 +82,12 @@ static bool check_cuda(const run_options *o, diag *d)
   if (o->arithmetic != ARITHMETIC_EXACT && (o->tensors || o->dump != NULL))
     return diag_error(d, (source_pos){ o->tensors ? "--tensors" : "--dump", 0, 0 },
                       "needs --arithmetic exact, which brings the model to the host");
-  if (o->contents && o->trace == NULL)
-    return diag_error(d, (source_pos){ "--contents", 0, 0 }, "of what? --trace FILE takes them");
+  if (o->contents && o->record == NULL)
+    return diag_error(d, (source_pos){ "--contents", 0, 0 }, "of what? --record FILE takes them");
+  if (o->trace != NULL && (o->contents || o->gpus == 0))
+    return diag_error(d, (source_pos){ "--trace", 0, 0 },
+                      o->contents ? "has times, which a run with --contents does not"
+                                  : "the CPU in place of a GPU has no clock");
   return true;
 }
 
@@ -95,7 +104,9 @@ static bool check_ref(const run_options *o, diag *d)
   };
   for (size_t i = 0; i < sizeof of_cuda / sizeof *of_cuda; i++)
     if (of_cuda[i].given) return refuse_option(of_cuda[i].name, "ref", d);
-  return true;
+  return (o->trace == NULL && o->trace_ranks == NULL) ||
+         diag_error(d, (source_pos){ o->trace != NULL ? "--trace" : "--trace-ranks", 0, 0 },
+                    "--on ref has no clock; --record FILE takes what its ops write");
 }
 
 static bool check_executor(const run_options *o, diag *d)
@@ -112,10 +123,18 @@ static bool check_executor(const run_options *o, diag *d)
                     "one order (--interleave) or many can be asked for, not both");
 }
 
+static bool are_apart(const char *option, const char *file, const char *other, const char *of,
+                      diag *d)
+{
+  return file == NULL || of == NULL || strcmp(file, of) != 0 ||
+         diag_error(d, (source_pos){ option, 0, 0 }, "\"%s\" is the file of %s", file, other);
+}
+
 static bool check_files(const run_options *o, diag *d)
 {
-  return o->trace == NULL || o->dump == NULL || strcmp(o->trace, o->dump) != 0 ||
-         diag_error(d, (source_pos){ "--dump", 0, 0 }, "\"%s\" is the file of --trace", o->dump);
+  return are_apart("--dump", o->dump, "--record", o->record, d) &&
+         are_apart("--dump", o->dump, "--trace", o->trace, d) &&
+         are_apart("--trace", o->trace, "--record", o->record, d);
 }
 
 /* Under mpirun all processes run the same. */
@@ -123,9 +142,9 @@ static bool join_processes(const run_options *o, diag *d)
 {
   if (strcmp(o->executor, "cuda") != 0) return true;
   if (!processes_join(d) || world_of().processes == 1) return diag_ok(d);
-  if (o->trace != NULL || o->dump != NULL || o->tensors)
+  if (o->record != NULL || o->trace != NULL || o->dump != NULL || o->tensors)
     return diag_error(d, (source_pos){ 0 },
-                      "--trace, --dump and --tensors are of a run in one process");
+                      "--record, --trace, --dump and --tensors are of a run in one process");
   return true;
 }
 
@@ -136,9 +155,13 @@ static bool check_plain(const run_options *o, diag *d)
     const char *name;
     bool given;
   } of_scenarios[] = {
-    { "--data", o->data != NULL },         { "--dump", o->dump != NULL },
-    { "--trace", o->trace != NULL },       { "--tensors", o->tensors },
-    { "--same-batch", o->same_batch },     { "--without-offload", o->without_offload },
+    { "--data", o->data != NULL },
+    { "--dump", o->dump != NULL },
+    { "--record", o->record != NULL },
+    { "--tensors", o->tensors },
+    { "--trace", o->trace != NULL },
+    { "--same-batch", o->same_batch },
+    { "--without-offload", o->without_offload },
     { "--disk-dir", o->disk_dir != NULL },
   };
   for (size_t i = 0; i < sizeof of_scenarios / sizeof *of_scenarios; i++)

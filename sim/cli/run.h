@@ -12,8 +12,9 @@ typedef struct run_options {
   load_options load;
   bool json, tensors, same_batch, without_offload;
   bool timed, contents, guards, nvtx; /* cuda */
-  const char *executor, *plan, *data, *dump, *trace, *disk_dir;
-  int arithmetic, backing; /* cuda; run_arithmetic, run_backing, -1: not given */
+  const char *executor, *plan, *data, *dump, *record, *disk_dir;
+  const char *trace, *trace_ranks; /* cuda */
+  int arithmetic, backing;         /* cuda; run_arithmetic, run_backing, -1: not given */
   int64_t steps, threads, seed;
   int64_t gpus; /* cuda; -1: as many as there are */
   double learning_rate;

@@ -9,9 +9,11 @@
 #include "ref/exec/exec.h"
 #include "sim/base/file.h"
 #include "sim/base/units.h"
+#include "sim/cli/ranks.h"
 #include "sim/compile/compile.h"
 #include "sim/predict/requested.h"
 #include "sim/report/run.h"
+#include "traces/packed.h"
 
 enum { DATA_LIMIT_BYTES = 1 << 30 };
 
@@ -27,7 +29,9 @@ typedef struct run_state {
   ref_options ref;
   cuda_run cuda;
   executor executor; /* on one of them */
-  trace_recorder trace;
+  trace_recorder record;
+  packed_file trace;
+  step_outputs outputs; /* of the last step on GPUs */
 } run_state;
 
 static bool is_on_cuda(const run_options *o)
@@ -143,32 +147,68 @@ static bool tell_finding(const run_state *r)
 }
 
 /* Contents are recorded op by op as they are written, times after each iteration. */
-static bool open_trace(run_state *r, diag *d)
+static bool open_record(run_state *r, diag *d)
 {
   const run_options *o = r->options;
   trace_header h = { .source = o->executor,
                      .scenario = load_name(&o->load),
                      .ranks = (uint32_t)r->settings.parallel.world_size,
                      .steps = (uint32_t)o->steps };
-  if (o->trace == NULL) return true;
-  if (is_on_cuda(o) && !o->contents) {
-    r->cuda.step_done = record_last_step;
-    r->cuda.context = &r->trace;
-  } else {
-    r->training.trace = &r->trace;
-  }
-  return recorder_open(&r->trace, o->trace, &h, d);
+  if (o->record == NULL) return true;
+  if (is_on_cuda(o) && !o->contents)
+    r->outputs.record = &r->record;
+  else
+    r->training.trace = &r->record;
+  return recorder_open(&r->record, o->record, &h, d);
 }
 
 /* The record of a failed run has the contents up to the failure. */
-static bool close_trace(run_state *r, diag *d)
+static bool close_record(run_state *r, diag *d)
 {
   exec_outcome outcome = r->result.outcome;
-  bool kept = r->cuda.step_done != NULL ? outcome == EXEC_DONE : outcome != EXEC_REFUSED;
-  if (r->options->trace == NULL) return true;
-  if (kept) return recorder_close(&r->trace, d);
-  recorder_discard(&r->trace);
+  bool kept = r->outputs.record != NULL ? outcome == EXEC_DONE : outcome != EXEC_REFUSED;
+  if (r->options->record == NULL) return true;
+  if (kept) return recorder_close(&r->record, d);
+  recorder_discard(&r->record);
   return outcome != EXEC_REFUSED;
+}
+
+static bool open_trace(run_state *r, arena *a, diag *d)
+{
+  const run_options *o = r->options;
+  uint32_t ranks = (uint32_t)r->settings.parallel.world_size;
+  if (o->trace == NULL) return true;
+  r->outputs.ranks = ranks_named("--trace-ranks", o->trace_ranks, ranks, a, d);
+  if (r->outputs.ranks == NULL || !packed_open(&r->trace, o->trace, d)) return false;
+  r->outputs.timeline = r->trace.stream;
+  return true;
+}
+
+static bool close_trace(run_state *r, diag *d)
+{
+  if (r->outputs.timeline == NULL) return true;
+  if (r->result.outcome == EXEC_DONE) return packed_close(&r->trace, d);
+  packed_discard(&r->trace);
+  return r->result.outcome != EXEC_REFUSED;
+}
+
+static bool open_outputs(run_state *r, arena *a, diag *d)
+{
+  if (!open_dump(r, d)) return false;
+  if (!open_record(r, d)) {
+    discard_dump(r);
+    return false;
+  }
+  if (!open_trace(r, a, d)) {
+    discard_dump(r);
+    if (r->options->record != NULL) recorder_discard(&r->record);
+    return false;
+  }
+  if (r->outputs.record != NULL || r->outputs.timeline != NULL) {
+    r->cuda.step_done = put_last_step;
+    r->cuda.context = &r->outputs;
+  }
+  return true;
 }
 
 static void choose_executor(run_state *r, arena *a)
@@ -188,7 +228,7 @@ static void choose_executor(run_state *r, arena *a)
                  .expandable_segments = r->settings.software.expandable_segments,
                  .guards = o->guards,
                  .nvtx = o->nvtx,
-                 .times = o->trace != NULL && !o->contents,
+                 .times = (o->record != NULL || o->trace != NULL) && !o->contents,
                  .times_from = (uint32_t)o->steps - 1,
                  .every_op = o->contents },
     .steps = (uint32_t)o->steps,
@@ -198,19 +238,22 @@ static void choose_executor(run_state *r, arena *a)
   r->executor = cuda_executor(&r->cuda);
 }
 
+/* Standard output is the trace's. */
+static bool is_silent(const run_options *o)
+{
+  return o->trace != NULL && strcmp(o->trace, "-") == 0;
+}
+
 static bool execute(run_state *r, bool *right, arena *a, diag *d)
 {
   r->input = (train_input){ &r->settings, &r->first.plan, &r->steady.plan };
   choose_executor(r, a);
-  if (!train_knows(&r->input, &r->executor, d) || !open_data(r, a, d) || !open_dump(r, d))
+  if (!train_knows(&r->input, &r->executor, d) || !open_data(r, a, d) || !open_outputs(r, a, d))
     return false;
-  if (!open_trace(r, d)) {
-    discard_dump(r);
-    return false;
-  }
   bool done = train_run(&r->input, &r->training, &r->result, a, d);
   end_progress(r);
-  bool ok = close_trace(r, d) && r->result.outcome != EXEC_REFUSED;
+  bool recorded = close_record(r, d), ok = close_trace(r, d) && recorded;
+  ok = ok && r->result.outcome != EXEC_REFUSED;
   ok = ok && (!done || train_try_orders(&r->input, &r->training, &r->result,
                                         (uint64_t)r->options->interleavings, &r->orders, a, d));
   if (ok && done) {
@@ -219,7 +262,7 @@ static bool execute(run_state *r, bool *right, arena *a, diag *d)
     discard_dump(r);
   }
   if (!ok) return false;
-  report(r, a);
+  if (!is_silent(r->options)) report(r, a);
   *right = tell_finding(r);
   return true;
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/plan/phrases.h"
 #include "sim/predict/curve.h"
 #include "sim/report/prediction.h"
 #include "sim/report/work.h"

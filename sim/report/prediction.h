@@ -39,20 +39,13 @@ void print_longest(int64_t longest, int64_t assumed, FILE *out);
 const char *bottleneck_sentence(const prediction *p, arena *a);
 
 /*
- * The steady iteration as a timeline for Perfetto: Chrome-trace JSON with the categories and
- * arguments of PyTorch's profiler, which HTA and offsim import read, too. The prediction must have
- * kept its curves. `only_rank`: -1: all.
+ * The steady iteration as a timeline (traces/timeline.h). The prediction must have
+ * kept its curves. `ranks`: which, by rank; at least one.
  *
- * One process for each pipeline rank, numbered from 1; in it a track for the host's phases and one
- * for each stream, and counters:
- *   allocated bytes   in program order, at the time at which the compute stream gets there
- *   live bytes        at the host's time, as are the next two
- *   reserved bytes    segments of the allocator
- *   pinned bytes      page-locked host memory that buffers hold
- *   d2h, h2d GB/s     the rate of the copy under way
- * An arrow leads from each copy to the host to the copy that brings the same buffer back.
+ * Counters: allocated bytes in program order, at the time at which the compute stream gets there; at the
+ * host's time live bytes, reserved bytes (segments of the allocator) and pinned bytes.
  */
-void prediction_timeline(const prediction *p, int64_t only_rank, FILE *out, arena *a);
+void prediction_timeline(const prediction *p, const bool *ranks, FILE *out, arena *a);
 
 /*
  * The memory of a pipeline rank's steady iteration as a snapshot of PyTorch, a pickle that

@@ -1,312 +1,111 @@
 #include <assert.h>
 #include <string.h>
 
-#include "sim/base/units.h"
 #include "sim/predict/curve.h"
 #include "sim/predict/host_times.h"
 #include "sim/report/prediction.h"
-#include "sim/report/work.h"
-#include "traces/chrome.h"
+#include "traces/timeline.h"
 
-/* Tracks of a process: the host's phases, then the streams. Processes and tracks are numbered from
- * 1: Perfetto takes process 0 for the kernel's own, and may merge thread 0 with another one. */
-enum { FIRST_PROCESS = 1, TRACK_PHASES = 1, TRACK_STREAMS, ARGS = 12 };
-
-typedef struct tracer {
-  chrome_trace chrome;
+typedef struct rank_of {
   const prediction *prediction;
-  const plan *plan;
-  const char **shapes;        /* by call: "m 4096 n 7168 k 2048 batch 1" */
-  const char *waits[STREAMS]; /* "wait for d2h" */
-  uint32_t rank, process;
-  char name[64]; /* of a collective or message */
+  uint32_t rank;
   const rank_plan *ops;
   const rank_timeline *times;
-  uint8_t *recorded_on;   /* by event of the rank: plan_stream */
-  const plan_mark *phase; /* of the op that is written */
-  host_times host;
-} tracer;
+  arena *memory;
+} rank_of;
 
-static uint32_t track_of(const plan_op *o)
-{
-  return TRACK_STREAMS + o->stream;
-}
-
-/* ---- slices ---- */
-
-typedef struct slice {
-  const char *category, *name;
-  chrome_arg args[ARGS];
-  uint32_t arg_count;
-} slice;
-
-static void text_arg(slice *s, const char *key, const char *text)
-{
-  assert(s->arg_count < ARGS);
-  if (text[0] != '\0') s->args[s->arg_count++] = (chrome_arg){ key, text, 0 };
-}
-
-static void number_arg(slice *s, const char *key, int64_t number)
-{
-  assert(s->arg_count < ARGS);
-  s->args[s->arg_count++] = (chrome_arg){ key, NULL, number };
-}
-
-static void site_args(const tracer *t, slice *s, const plan_op *o)
-{
-  const plan_site *site = &t->plan->sites.items[o->site];
-  if (site->layer >= 0) number_arg(s, "layer", site->layer);
-  text_arg(s, "module", site->module);
-}
-
-/* As PyTorch's profiler names them (libkineto's output_json.cpp), and in which pass it was issued. */
-static void stream_args(const tracer *t, slice *s, uint32_t op)
-{
-  const plan_op *o = &t->ops->ops.items[op];
-  number_arg(s, "device", t->rank);
-  number_arg(s, "stream", track_of(o));
-  number_arg(s, "correlation", (int64_t)op + 1);
-  text_arg(s, "phase", mark_name((mark_kind)t->phase->kind));
-  number_arg(s, "microbatch", t->phase->microbatch);
-  number_arg(s, "chunk", t->phase->chunk);
-}
-
-/* "ncclDevKernel_all_reduce", so that analysers see communication. */
-static const char *nccl_name(tracer *t, const char *name)
-{
-  snprintf(t->name, sizeof t->name, "ncclDevKernel_%s", name);
-  return t->name;
-}
-
-static slice call_slice(tracer *t, const plan_op *o)
-{
-  assert(o->arg < t->plan->calls.count);
-  const plan_call *call = &t->plan->calls.items[o->arg];
-  slice s = { .category = "kernel",
-              .name = call->is_collective
-                          ? nccl_name(t, collective_name((collective_kind)call->kind))
-                          : kernel_name((kernel_kind)call->kind) };
-  site_args(t, &s, o);
-  text_arg(&s, "shape", t->shapes[o->arg]);
-  number_arg(&s, "bytes", call->bytes);
-  return s;
-}
-
-/* By a thread of the host. */
-static bool is_file_copy(const plan_op *o)
-{
-  return o->kind == OP_DISK_WRITE || o->kind == OP_DISK_READ;
-}
-
-static slice copy_slice(const tracer *t, const plan_op *o)
-{
-  const plan_buffer *b = copy_host_buffer(t->ops, o);
-  static const char *const names[OP_KINDS] = { [OP_D2H] = "Memcpy DtoH (Device -> Pinned)",
-                                               [OP_H2D] = "Memcpy HtoD (Pinned -> Device)",
-                                               [OP_DISK_WRITE] = "disk_write",
-                                               [OP_DISK_READ] = "disk_read" };
-  slice s = { .category = is_file_copy(o) ? "file" : "gpu_memcpy", .name = names[o->kind] };
-  site_args(t, &s, o);
-  text_arg(&s, "tensor", t->plan->tensors.items[b->tensor].name);
-  number_arg(&s, "bytes", b->bytes);
-  return s;
-}
-
-static slice message_slice(tracer *t, const plan_op *o)
-{
-  assert(o->arg < t->plan->messages.count);
-  const plan_message *m = &t->plan->messages.items[o->arg];
-  slice s = { .category = "kernel", .name = nccl_name(t, op_name((op_kind)o->kind)) };
-  number_arg(&s, o->kind == OP_SEND ? "to_rank" : "from_rank",
-             o->kind == OP_SEND ? m->to_rank : m->from_rank);
-  number_arg(&s, "bytes", m->bytes);
-  return s;
-}
-
-static void put_slice(tracer *t, uint32_t op, const slice *s)
-{
-  const plan_op *o = &t->ops->ops.items[op];
-  assert(t->times->start_ps[op] <= t->times->end_ps[op]);
-  chrome_slice(&t->chrome, t->process, track_of(o), s->category, s->name, t->times->start_ps[op],
-               t->times->end_ps[op], s->args, s->arg_count);
-}
-
-/* The host waits for the GPU, or for room in a stream's queue. */
-static void put_host_wait(tracer *t, uint32_t op)
-{
-  int64_t before_ps = op == 0 ? 0 : t->host.issued_ps[op - 1];
-  if (t->host.waited_ps[op] >= PS_PER_US)
-    chrome_slice(&t->chrome, t->process, TRACK_PHASES, "cuda_runtime", "cudaStreamSynchronize",
-                 before_ps, before_ps + t->host.waited_ps[op], NULL, 0);
-}
-
-/* Work of a stream, and the host's call that issued it. */
-static void put_work(tracer *t, uint32_t op, slice *s)
-{
-  const chrome_arg correlation = { "correlation", NULL, (int64_t)op + 1 };
-  bool copies = op_is_copy((op_kind)t->ops->ops.items[op].kind);
-  stream_args(t, s, op);
-  put_slice(t, op, s);
-  chrome_slice(&t->chrome, t->process, TRACK_PHASES, "cuda_runtime",
-               copies ? "cudaMemcpyAsync" : "cudaLaunchKernel", t->host.issued_ps[op],
-               t->host.issued_ps[op], &correlation, 1);
-}
-
-/* ---- copies: rate and arrow ---- */
-
-static void put_rate(tracer *t, uint32_t op, int64_t bytes)
-{
-  static const char *const names[OP_KINDS] = { [OP_D2H] = "d2h GB/s",
-                                               [OP_H2D] = "h2d GB/s",
-                                               [OP_DISK_WRITE] = "disk write GB/s",
-                                               [OP_DISK_READ] = "disk read GB/s" };
-  const char *name = names[t->ops->ops.items[op].kind];
-  int64_t start_ps = t->times->start_ps[op], end_ps = t->times->end_ps[op];
-  if (end_ps == start_ps) return;
-  chrome_counter(&t->chrome, t->process, name, "GB/s", start_ps,
-                 muldiv_i64(bytes, 1000000, end_ps - start_ps), 3);
-  chrome_counter(&t->chrome, t->process, name, "GB/s", end_ps, 0, 3);
-}
-
-/* Where the data waits to come back: in host memory, or in a file. An arrow joins its two copies.
- */
-static uint32_t kept_buffer(const tracer *t, const plan_op *o)
-{
-  bool comes_back = o->kind == OP_H2D || o->kind == OP_DISK_READ;
-  return t->ops->operands.items[o->operands + !comes_back];
-}
-
-static void put_copy(tracer *t, uint32_t op)
-{
-  const plan_op *o = &t->ops->ops.items[op];
-  slice s = copy_slice(t, o);
-  if (is_file_copy(o))
-    put_slice(t, op, &s);
-  else
-    put_work(t, op, &s);
-  put_rate(t, op, copy_host_buffer(t->ops, o)->bytes);
-  bool leaves = o->kind == OP_D2H || o->kind == OP_DISK_WRITE;
-  chrome_flow(&t->chrome, leaves ? CHROME_FLOW_FROM : CHROME_FLOW_TO, t->process, track_of(o),
-              "offloaded", (uint64_t)t->rank << 32 | kept_buffer(t, o), t->times->start_ps[op]);
-}
-
-/* ---- one rank ---- */
-
-/* Compute is idle. */
-static void put_wait(tracer *t, uint32_t op)
-{
-  uint32_t event = t->ops->ops.items[op].arg;
-  assert(event < t->ops->events);
-  if (t->times->end_ps[op] > t->times->start_ps[op])
-    put_slice(t, op, &(slice){ .category = "wait", .name = t->waits[t->recorded_on[event]] });
-}
-
-static void note_host(tracer *t, uint32_t op)
-{
-  const plan_op *o = &t->ops->ops.items[op];
-  if (o->kind == OP_MARK) t->phase = &t->ops->marks.items[o->arg];
-  put_host_wait(t, op);
-}
-
-static void put_op(tracer *t, uint32_t op)
-{
-  const plan_op *o = &t->ops->ops.items[op];
-  if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) {
-    slice s = call_slice(t, o);
-    put_work(t, op, &s);
-  } else if (op_is_copy((op_kind)o->kind)) {
-    put_copy(t, op);
-  } else if (o->kind == OP_SEND || o->kind == OP_RECV) {
-    slice s = message_slice(t, o);
-    put_work(t, op, &s);
-  } else if (o->kind == OP_WAIT && o->stream == STREAM_COMPUTE) {
-    put_wait(t, op);
-  }
-}
-
-static void note_events(tracer *t, arena *a)
-{
-  t->recorded_on = ARENA_ARRAY(a, uint8_t, t->ops->events);
-  for (uint32_t i = 0; i < t->ops->ops.count; i++)
-    if (t->ops->ops.items[i].kind == OP_RECORD)
-      t->recorded_on[t->ops->ops.items[i].arg] = t->ops->ops.items[i].stream;
-}
+/* ---- phases ---- */
 
 /* From one mark to the next, at the host's time. */
-static void put_phases(tracer *t)
+static timeline_phase *phases_of(const rank_of *r, uint32_t *count)
 {
-  arena scratch = { 0 };
-  uint32_t open = UINT32_MAX;
+  timeline_phase *phases = ARENA_ARRAY(r->memory, timeline_phase, r->ops->marks.count + 1);
   int64_t now_ps = 0;
-  for (uint32_t i = 0; i <= t->ops->ops.count; i++) {
-    bool end = i == t->ops->ops.count;
-    const plan_op *o = end ? NULL : &t->ops->ops.items[i];
-    if (!end && (o->kind == OP_MARK || o->kind == OP_ALLOC || o->kind == OP_FREE))
-      now_ps = t->times->start_ps[i];
-    if (!end && o->kind != OP_MARK) continue;
-    if (open != UINT32_MAX)
-      chrome_slice(&t->chrome, t->process, TRACK_PHASES, "user_annotation",
-                   phase_name(&t->ops->marks.items[t->ops->ops.items[open].arg], &scratch),
-                   t->times->start_ps[open], now_ps, NULL, 0);
-    open = i;
+  *count = 0;
+  for (uint32_t i = 0; i < r->ops->ops.count; i++) {
+    const plan_op *o = &r->ops->ops.items[i];
+    if (o->kind == OP_MARK || o->kind == OP_ALLOC || o->kind == OP_FREE)
+      now_ps = r->times->start_ps[i];
+    if (o->kind == OP_MARK)
+      phases[(*count)++] =
+          (timeline_phase){ &r->ops->marks.items[o->arg], r->times->start_ps[i], now_ps };
+    if (*count > 0) phases[*count - 1].end_ps = now_ps;
   }
-  arena_release(&scratch);
+  for (uint32_t i = 0; i + 1 < *count; i++)
+    phases[i].end_ps = phases[i + 1].begin_ps;
+  return phases;
 }
 
-static void put_allocated(tracer *t)
+/* ---- curves ---- */
+
+enum { CURVES = 4 };
+
+static timeline_curve new_curve(const rank_of *r, const char *name, timeline_point **points)
 {
-  arena scratch = { 0 };
+  *points = ARENA_ARRAY(r->memory, timeline_point, (size_t)r->ops->ops.count + 1);
+  return (timeline_curve){ .name = name, .points = *points };
+}
+
+static timeline_curve allocated(const rank_of *r)
+{
   uint32_t count;
-  const curve_point *points = curve_on_compute(
-      t->ops, t->times, t->prediction->curves[t->rank].allocated_bytes, &count, &scratch);
+  timeline_point *points;
+  timeline_curve c = new_curve(r, "allocated bytes", &points);
+  const curve_point *from = curve_on_compute(
+      r->ops, r->times, r->prediction->curves[r->rank].allocated_bytes, &count, r->memory);
   for (uint32_t i = 0; i < count; i++)
-    chrome_counter(&t->chrome, t->process, "allocated bytes", "bytes", points[i].at_ps,
-                   points[i].bytes, 0);
-  arena_release(&scratch);
+    points[c.count++] = (timeline_point){ from[i].at_ps, from[i].bytes };
+  return c;
 }
 
 /* Of what happens at one time, or goes up without a stop, the last; of what goes down likewise: the
  * curve keeps every highest and lowest value. */
-static void put_live(tracer *t)
+static timeline_curve live(const rank_of *r)
 {
-  const int64_t *live = t->prediction->curves[t->rank].live_bytes;
-  int64_t value = -1, at_ps = 0;
+  const int64_t *bytes = r->prediction->curves[r->rank].live_bytes;
+  timeline_point *points;
+  timeline_curve c = new_curve(r, "live bytes", &points);
+  timeline_point last = { .bytes = -1 };
   bool rising = true;
-  for (uint32_t i = 0; i < t->ops->ops.count; i++) {
-    uint8_t kind = t->ops->ops.items[i].kind;
-    if ((kind != OP_ALLOC && kind != OP_FREE) || live[i] == value) continue;
-    bool rises = live[i] > value;
-    if (value >= 0 && rises != rising)
-      chrome_counter(&t->chrome, t->process, "live bytes", "bytes", at_ps, value, 0);
+  for (uint32_t i = 0; i < r->ops->ops.count; i++) {
+    uint8_t kind = r->ops->ops.items[i].kind;
+    if ((kind != OP_ALLOC && kind != OP_FREE) || bytes[i] == last.bytes) continue;
+    bool rises = bytes[i] > last.bytes;
+    if (last.bytes >= 0 && rises != rising) points[c.count++] = last;
     rising = rises;
-    value = live[i];
-    at_ps = t->times->start_ps[i];
+    last = (timeline_point){ r->times->start_ps[i], bytes[i] };
   }
-  if (value >= 0) chrome_counter(&t->chrome, t->process, "live bytes", "bytes", at_ps, value, 0);
+  if (last.bytes >= 0) points[c.count++] = last;
+  return c;
 }
 
-/* What the allocator has obtained from the driver, and page-locked host memory that buffers hold:
- * each change. */
-static void put_changes(tracer *t, const char *name, const int64_t *bytes)
+static bool changes_memory(const plan_op *o)
+{
+  return o->kind == OP_ALLOC || o->kind == OP_FREE || o->kind == OP_HOST_ALLOC ||
+         o->kind == OP_HOST_FREE;
+}
+
+/* Each change. */
+static timeline_curve changes(const rank_of *r, const char *name, const int64_t *bytes)
 {
   int64_t value = -1;
-  for (uint32_t i = 0; i < t->ops->ops.count; i++) {
-    uint8_t kind = t->ops->ops.items[i].kind;
-    bool host =
-        kind == OP_ALLOC || kind == OP_FREE || kind == OP_HOST_ALLOC || kind == OP_HOST_FREE;
-    if (!host || bytes[i] == value) continue;
+  timeline_point *points;
+  timeline_curve c = new_curve(r, name, &points);
+  for (uint32_t i = 0; i < r->ops->ops.count; i++) {
+    if (!changes_memory(&r->ops->ops.items[i]) || bytes[i] == value) continue;
     value = bytes[i];
-    chrome_counter(&t->chrome, t->process, name, "bytes", t->times->start_ps[i], value, 0);
+    points[c.count++] = (timeline_point){ r->times->start_ps[i], value };
   }
+  return c;
 }
 
-static int64_t *pinned_bytes(const tracer *t, arena *a)
+static int64_t *pinned_bytes(const rank_of *r)
 {
-  int64_t *bytes = ARENA_ARRAY(a, int64_t, (size_t)t->ops->ops.count + 1), now = 0;
-  for (uint32_t i = 0; i < t->ops->ops.count; i++) {
-    const plan_op *o = &t->ops->ops.items[i];
+  int64_t *bytes = ARENA_ARRAY(r->memory, int64_t, (size_t)r->ops->ops.count + 1), now = 0;
+  for (uint32_t i = 0; i < r->ops->ops.count; i++) {
+    const plan_op *o = &r->ops->ops.items[i];
     bool changes = o->kind == OP_HOST_ALLOC || o->kind == OP_HOST_FREE;
-    const plan_buffer *b = changes ? &t->ops->buffers.items[o->arg] : NULL;
+    const plan_buffer *b = changes ? &r->ops->buffers.items[o->arg] : NULL;
     if (b != NULL && b->purpose == CLASS_PINNED_HOST)
       now += o->kind == OP_HOST_ALLOC ? b->bytes : -b->bytes;
     bytes[i] = now;
@@ -314,63 +113,57 @@ static int64_t *pinned_bytes(const tracer *t, arena *a)
   return bytes;
 }
 
-static void put_reserved_and_pinned(tracer *t)
+static timeline_curve *curves_of(const rank_of *r)
+{
+  timeline_curve *curves = ARENA_ARRAY(r->memory, timeline_curve, CURVES);
+  curves[0] = allocated(r);
+  curves[1] = live(r);
+  /* What the allocator has obtained from the driver; page-locked host memory that buffers hold. */
+  curves[2] = changes(r, "reserved bytes", r->prediction->curves[r->rank].reserved_bytes);
+  curves[3] = changes(r, "pinned bytes", pinned_bytes(r));
+  return curves;
+}
+
+/* ---- all ---- */
+
+static void put_rank(timeline_file *t, const prediction *p, uint32_t rank)
 {
   arena scratch = { 0 };
-  put_changes(t, "reserved bytes", t->prediction->curves[t->rank].reserved_bytes);
-  put_changes(t, "pinned bytes", pinned_bytes(t, &scratch));
+  const rank_of r = { .prediction = p,
+                      .rank = rank,
+                      .ops = &p->steady.plan.ranks[rank],
+                      .times = &p->steady_timeline.ranks[rank],
+                      .memory = &scratch };
+  host_times host = host_times_of(p, rank, &scratch);
+  timeline_rank shown = { .number = rank,
+                          .name = arena_printf(&scratch, "pipeline rank %u", rank),
+                          .ops = r.ops,
+                          .start_ps = r.times->start_ps,
+                          .end_ps = r.times->end_ps,
+                          .issued_ps = host.issued_ps,
+                          .waited_ps = host.waited_ps,
+                          .step_ps = p->result.step_ps,
+                          .curves = curves_of(&r),
+                          .curve_count = CURVES };
+  shown.phases = phases_of(&r, &shown.phase_count);
+  timeline_put(t, &shown);
   arena_release(&scratch);
 }
 
-/* Of the streams that the rank uses. */
-static void name_tracks(tracer *t, arena *a)
+static uint32_t first_of(const bool *ranks)
 {
-  bool used[STREAMS] = { false };
-  for (uint32_t i = 0; i < t->ops->ops.count; i++)
-    used[t->ops->ops.items[i].stream] |= op_takes_time(&t->ops->ops.items[i]);
-  chrome_thread(&t->chrome, t->process, TRACK_PHASES, "host: phases");
-  for (int s = 0; s < STREAMS; s++)
-    if (used[s])
-      chrome_thread(&t->chrome, t->process, TRACK_STREAMS + (uint32_t)s,
-                    arena_printf(a, "%s stream", plan_stream_name(t->plan, (plan_stream)s)));
+  uint32_t first = 0;
+  while (!ranks[first])
+    first++;
+  return first;
 }
 
-static void put_rank(tracer *t, uint32_t rank, arena *a)
+void prediction_timeline(const prediction *p, const bool *ranks, FILE *out, arena *a)
 {
-  assert(rank < t->plan->rank_count);
-  t->rank = rank;
-  t->process = FIRST_PROCESS + rank;
-  t->ops = &t->plan->ranks[rank];
-  t->times = &t->prediction->steady_timeline.ranks[rank];
-  chrome_process(&t->chrome, t->process, arena_printf(a, "pipeline rank %u", rank));
-  name_tracks(t, a);
-  note_events(t, a);
-  chrome_slice(&t->chrome, t->process, TRACK_PHASES, "user_annotation", "step", 0,
-               t->prediction->result.step_ps, NULL, 0);
-  put_phases(t);
-  t->phase = &t->ops->marks.items[0];
-  t->host = host_times_of(t->prediction, rank, a);
-  for (uint32_t i = 0; i < t->ops->ops.count; i++) {
-    note_host(t, i);
-    put_op(t, i);
-  }
-  put_allocated(t);
-  put_live(t);
-  put_reserved_and_pinned(t);
-}
-
-void prediction_timeline(const prediction *p, int64_t only_rank, FILE *out, arena *a)
-{
-  assert(only_rank < p->rank_count);
+  timeline_file t;
   assert(p->curves != NULL);
-  tracer t = { .prediction = p, .plan = &p->steady.plan };
-  t.shapes = ARENA_ARRAY(a, const char *, t.plan->calls.count);
-  for (uint32_t i = 0; i < t.plan->calls.count; i++)
-    t.shapes[i] = call_shape(&t.plan->calls.items[i], a);
-  for (int s = 0; s < STREAMS; s++)
-    t.waits[s] = arena_printf(a, "wait for %s", plan_stream_name(t.plan, (plan_stream)s));
-  t.chrome = chrome_begin(out, only_rank < 0 ? 0 : (uint32_t)only_rank, p->rank_count);
+  timeline_begin(&t, out, &p->steady.plan, first_of(ranks), p->rank_count, a);
   for (uint32_t rank = 0; rank < p->rank_count; rank++)
-    if (only_rank < 0 || rank == only_rank) put_rank(&t, rank, a);
-  chrome_end(&t.chrome);
+    if (ranks[rank]) put_rank(&t, p, rank);
+  timeline_end(&t);
 }

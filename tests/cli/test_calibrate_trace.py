@@ -41,7 +41,7 @@ def step(offsim, machine, *scenario):
 
 def calibrate(offsim, tmp_path, other, scenario, rank=0):
     trace, found = tmp_path / "trace.json.gz", tmp_path / "found.yaml"
-    offsim("predict", *scenario, "--machine", other, "--trace", trace, "--trace-rank", rank, check=0)
+    offsim("predict", *scenario, "--machine", other, "--trace", trace, "--trace-ranks", rank, check=0)
     done = offsim("calibrate", "--from", trace, "--step-time", step(offsim, other, *scenario), "--base", "H200-SXM", "-o", found,
                   *scenario, check=0)
     return found, done.stdout

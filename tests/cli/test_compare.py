@@ -29,7 +29,7 @@ def traces(offsim, tmp_path_factory):
     paths = {}
     for name, options in RUNS.items():
         paths[name] = folder / f"{name}.jsonl"
-        offsim("run", "--on", "ref", "--steps", 2, "--trace", paths[name], LLAMA, *options, check=0)
+        offsim("run", "--on", "ref", "--steps", 2, "--record", paths[name], LLAMA, *options, check=0)
     paths["sim"] = folder / "sim.jsonl"
     offsim("predict", "--record", paths["sim"], LLAMA, *RUNS["plain"], check=0)
     return paths

@@ -53,8 +53,8 @@ def test_plan_prediction(offsim, tmp_path):
 
 def test_traces(offsim, tmp_path):
     with_offload, without, predicted = (tmp_path / name for name in "abc")
-    offsim(*RUN, "--trace", with_offload, check=0)
-    offsim(*RUN, "--trace", without, "--without-offload", check=0)
+    offsim(*RUN, "--record", with_offload, check=0)
+    offsim(*RUN, "--record", without, "--without-offload", check=0)
     offsim("predict", TINY, "--record", predicted, check=0)
     for one, other in ((with_offload, with_offload), (with_offload, without), (predicted, with_offload)):
         validate("traces", json.loads(offsim("compare", one, other, "--json").stdout))

@@ -31,7 +31,7 @@ def test_compared_with_itself(offsim, tmp_path):
     """Through the profiler's format every copy, time and pass comes back; of one rank at a time."""
     path = tmp_path / "trace.json.gz"
     for rank in range(2):
-        offsim("predict", *PIPELINE, "--trace", path, "--trace-rank", rank, check=0)
+        offsim("predict", *PIPELINE, "--trace", path, "--trace-ranks", rank, check=0)
         done = offsim("compare", "--json", "--same-copies", "--max-step-error", "0.01", *PIPELINE, path, check=0)
         told = json.loads(done.stdout)
         assert told["rank"] == rank and told["same_passes"]
@@ -40,7 +40,23 @@ def test_compared_with_itself(offsim, tmp_path):
             assert times["measured_s"] == pytest.approx(times["predicted_s"], abs=1e-6)
     offsim("predict", *PIPELINE, "--trace", path, check=0)
     assert "work of GPUs 0 and 1" in offsim("import", path).stderr
-    assert "there are 2 pipeline ranks" in offsim("predict", *PIPELINE, "--trace", path, "--trace-rank", 2).stderr
+
+
+@pytest.mark.parametrize("ranks, processes", [("0", {1}), ("1", {2}), ("0,1", {1, 2}), ("0-1", {1, 2}), ("1,0", {1, 2}), (None, {1, 2})])
+def test_ranks(offsim, ranks, processes):
+    chosen = [] if ranks is None else ["--trace-ranks", ranks]
+    found = json.loads(offsim("predict", *PIPELINE, "--trace", "-", *chosen, check=0).stdout)
+    assert {e["pid"] for e in found["traceEvents"]} == processes
+    assert found["distributedInfo"]["rank"] == min(processes) - 1 and found["distributedInfo"]["world_size"] == 2
+
+
+@pytest.mark.parametrize("ranks, message", [("2", "there is no rank 2; there are 2"), ("0-2", "there is no rank 2"), ("1-0", "expected ranks"),
+                                            ("", "expected ranks"), ("0,", "expected ranks"), ("0;1", "expected ranks"), ("-1", "expected ranks")])
+def test_wrong_ranks(offsim, tmp_path, ranks, message):
+    path = tmp_path / "trace.json"
+    for option in ("--trace", "--memory-snapshot"):
+        done = offsim("predict", *PIPELINE, option, path, f"--trace-ranks={ranks}")
+        assert done.status == 2 and f"--trace-ranks: error: " in done.stderr and message in done.stderr and not path.exists()
 
 
 def test_shapes(offsim):
@@ -63,7 +79,7 @@ def test_hta(offsim, tmp_path):
     """Meta's Holistic Trace Analysis reads both ranks, and finds the same times to its microsecond."""
     analysis = pytest.importorskip("hta.trace_analysis")
     for rank in range(2):
-        offsim("predict", *PIPELINE, "--trace", tmp_path / f"rank{rank}.json.gz", "--trace-rank", rank, check=0)
+        offsim("predict", *PIPELINE, "--trace", tmp_path / f"rank{rank}.json.gz", "--trace-ranks", rank, check=0)
     found = analysis.TraceAnalysis(trace_dir=str(tmp_path))
     temporal = found.get_temporal_breakdown(visualize=False).set_index("rank")
     kernels = found.get_gpu_kernel_breakdown(visualize=False)[1]
@@ -100,7 +116,7 @@ def memory_viz():
 def test_snapshot_is_the_predicted_memory(offsim, tmp_path, rank):
     """Its peak is the requested one, and at the peak every block has its partner."""
     path = tmp_path / "snapshot.pickle"
-    done = offsim("predict", "--json", "--memory-snapshot", path, "--trace-rank", rank, *PIPELINE, check=0)
+    done = offsim("predict", "--json", "--memory-snapshot", path, "--trace-ranks", rank, *PIPELINE, check=0)
     predicted = json.loads(done.stdout)["result"]["ranks"][rank]
     found = json.loads(offsim("import", "--json", path, check=0).stdout)["memory"]
     assert found["allocated_peak"]["bytes"] == predicted["requested_peak_bytes"]

@@ -73,15 +73,20 @@ def test_guards_are_looked_at(offsim):
 def test_contents_op_by_op(offsim, tmp_path):
     """Every op of every step writes what ref's op writes."""
     traces = [tmp_path / "ref.jsonl", tmp_path / "cuda.jsonl"]
-    run(offsim, "modules", "--on", "ref", "--trace", traces[0])
-    run(offsim, "modules", *HOST, "--contents", "--trace", traces[1])
+    run(offsim, "modules", "--on", "ref", "--record", traces[0])
+    run(offsim, "modules", *HOST, "--contents", "--record", traces[1])
     assert "the same bits" in offsim("compare", *traces, check=0).stdout
 
 
 @pytest.mark.parametrize("words, message", [
     (["--on", "cuda", "--interleave", 1], "--interleave: error: --on cuda has no such option"),
     (["--on", "ref", "--gpus", 1], "--gpus: error: --on ref has no such option"),
-    (["--on", "cuda", "--contents"], "--contents: error: of what? --trace FILE takes them"),
+    (["--on", "cuda", "--contents"], "--contents: error: of what? --record FILE takes them"),
+    (["--on", "ref", "--trace", "x"], "--trace: error: --on ref has no clock; --record FILE takes what its ops write"),
+    (["--on", "ref", "--trace-ranks", "0"], "--trace-ranks: error: --on ref has no clock"),
+    (["--on", "cuda", "--gpus", 0, "--trace", "x"], "--trace: error: the CPU in place of a GPU has no clock"),
+    (["--on", "cuda", "--contents", "--record", "y", "--trace", "x"], "--trace: error: has times, which a run with --contents does not"),
+    (["--on", "cuda", "--record", "x", "--trace", "x"], '--trace: error: "x" is the file of --record'),
     (["--on", "cuda", "--tensors"], "--tensors: error: needs --arithmetic exact"),
     (["--on", "cuda", "--arithmetic", "quick"], '--arithmetic: error: "quick": expected fast or exact'),
     (["--on", "gpu"], 'there is no executor "gpu"; expected ref or cuda'),

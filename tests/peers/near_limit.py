@@ -51,7 +51,7 @@ def run(o, name, folder):
     trace = folder / f"{name}.jsonl"
     words = [f"traces/recorded/models/{model}.yaml", *(word for s in settings for word in ("--set", s))]
     done = subprocess.run([o.offsim, "run", "--on", "cuda", "--gpus", "1", "--timed", "--json", "--steps",
-                           str(WARM_UP + o.steps), "--trace", trace, *words],
+                           str(WARM_UP + o.steps), "--record", trace, *words],
                           cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True)
     gpus = json.loads(done.stdout)["gpus"]
     ops = [op for op in map(json.loads, trace.read_text().splitlines()[1:]) if "op" in op]

@@ -109,7 +109,7 @@ def test_gradients_made_in_forward_are_kept(offsim):
     offsim(*ON_REF, "--steps", 3, *settings, HF, check=0)
 
 
-@pytest.mark.parametrize("option", ["--data", "--dump", "--trace", "--disk-dir", "--tensors", "--same-batch",
+@pytest.mark.parametrize("option", ["--data", "--dump", "--record", "--disk-dir", "--tensors", "--same-batch",
                                     "--without-offload"])
 def test_options_of_scenarios_beside_a_plan(offsim, option, tmp_path):
     value = [] if option in ("--tensors", "--same-batch", "--without-offload") else [tmp_path / "x"]
@@ -124,24 +124,24 @@ def test_sizes_of_a_plan_that_cannot_be_counted(offsim):
 
 
 def test_files_are_opened_before_anything_runs(offsim, tmp_path):
-    for option in ("--dump", "--trace"):
+    for option in ("--dump", "--record"):
         done = offsim(*ON_REF, "--steps", 100000, option, tmp_path / "none" / "x", LLAMA, limit_s=30)
         assert "cannot write it: No such file or directory" in one_error(done, 2)
-    done = offsim(*ON_REF, "--dump", tmp_path / "x", "--trace", tmp_path / "x", LLAMA)
-    assert "is the file of --trace" in one_error(done, 2)
-    done = offsim(*ON_REF, "--dump", tmp_path / "x", "--trace", tmp_path, LLAMA)
+    done = offsim(*ON_REF, "--dump", tmp_path / "x", "--record", tmp_path / "x", LLAMA)
+    assert "is the file of --record" in one_error(done, 2)
+    done = offsim(*ON_REF, "--dump", tmp_path / "x", "--record", tmp_path, LLAMA)
     assert "Is a directory" in one_error(done, 2)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("option", ["--dump", "--trace"])
+@pytest.mark.parametrize("option", ["--dump", "--record"])
 def test_full_disk_behind_a_file(offsim, option):
     assert "No space left on device" in one_error(offsim(*ON_REF, "--steps", 1, option, "/dev/full", LLAMA), 3)
 
 
 def test_signals_take_half_written_files_along(offsim, tmp_path):
     for number in ENDS:
-        command = [offsim.path, *ON_REF, "--steps", "100000", "--trace", tmp_path / "trace", "--dump",
+        command = [offsim.path, *ON_REF, "--steps", "100000", "--record", tmp_path / "trace", "--dump",
                    tmp_path / "dump", LLAMA]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                               preexec_fn=heed_signals) as running:
@@ -182,7 +182,7 @@ def test_disk_offload_without_standard_input(offsim, tmp_path):
 ], ids=["header_alone", "cut", "twice", "binary", "deep", "ranks", "steps"])
 def test_compare_of_broken_traces(offsim, tmp_path, change):
     good, bad = tmp_path / "good", tmp_path / "bad"
-    offsim(*ON_REF, "--steps", 1, "--trace", good, LLAMA, check=0)
+    offsim(*ON_REF, "--steps", 1, "--record", good, LLAMA, check=0)
     bad.write_text("\n".join(change(good.read_text().splitlines())) + "\n")
     for pair in ((good, bad), (bad, good)):
         done = offsim("compare", *pair, limit_s=30)
