@@ -198,7 +198,8 @@ def test_a_wrapper_that_names_its_model(offsim):
         "--tensor_model_parallel_size 2 --max_length 4096 --micro_batch_size 1 --packing true --save out " \
         "--recompute_granularity selective --no_save_optim true --attention_backend flash --bf16 true\n"
     missing = read(offsim, script)
-    assert missing.status == 2 and "--hf-config FILE of the model" in missing.stderr
+    assert missing.status == 2 and missing.stderr.count("error: ") == 1
+    assert "ms-swift takes the model's shape from Qwen/Qwen3-8B, which is not read; give its config.json with --hf-config FILE" in missing.stderr
     run = offsim("predict", "--print-scenario", "--megatron-args", "-", "--hf-config",
                  "docs/examples/verl-qwen3-8b.json", "--world-size", 8, stdin=script)
     assert value_of(run, "seq_length") == "4096" and value_of(run, "num_layers") == "36"

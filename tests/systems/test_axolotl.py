@@ -316,6 +316,7 @@ def test_llama4_has_linears_for_experts(offsim, write):
     assert with_adapter == {"self_attn.q_proj", "mlp.shared_expert.up_proj"}
     assert re.search(r"weight \S+\[384\] 384 bytes .* layer 1 mlp.experts.down_projs.2$", done.stdout, re.M)  # 24 x 32 halves
     assert "flex_attention is not modelled; predicted with the tensors and the time of flash_attention_2" in done.stderr
+    assert "finds no code in Llama 4's attention" in done.stderr  # kernels are on unless the file says otherwise
     other = offsim("predict", "--axolotl", write(text), "--hf-config", LLAMA, "--world-size", 1, "--print-scenario", check=0)
     assert scenario(other)["model.linearized_experts"] == "false"
 

@@ -317,6 +317,9 @@ static void dialects(void **state)
   f = given("--hidden-size 4096 --multiple-of 256 --ffn-hidden-size 100");
   assert_int_equal(f.s.model.ffn_hidden_size, 100);
   arena_release(&f.a);
+  f = given("--normalization rmsnorm"); /* Megatron-DeepSpeed */
+  assert_int_equal(f.s.model.normalization, NORM_RMS);
+  arena_release(&f.a);
 }
 
 /* Layers of MindSpeed's that do nothing: fewer layers, and a layout where stages have them. */

@@ -121,6 +121,18 @@ static bool kernels_are_on(const axolotl_reader *r)
          !axolotl_truth(axolotl_get(r, "trust_remote_code")) && r->s->parallel.fsdp != FSDP_1;
 }
 
+/* Its patterns of source (monkeypatch/lora_kernels.py: QKV_PATCHES) are not those of
+ * Llama4TextAttention.forward in transformers 5.14 to 5.24. */
+static void note_llama4(const axolotl_reader *r, const text_node *adapter)
+{
+  bool asked = r->s->lora.lora_qkv_kernel || r->s->lora.lora_o_kernel;
+  const text_node *n = axolotl_get(r, "lora_qkv_kernel");
+  if (asked && r->s->model.attention_class == ATTENTION_LLAMA4)
+    diag_note(r->d, axolotl_place(r, n != NULL ? n : adapter),
+              "lora_qkv_kernel, lora_o_kernel: Axolotl of July 2026 finds no code in Llama 4's "
+              "attention that it can replace, and stops; predicted as if it did, false runs");
+}
+
 static bool set_kernels(const axolotl_reader *r, const text_node *adapter)
 {
   bool on = kernels_are_on(r);
@@ -157,5 +169,7 @@ bool axolotl_apply_adapter(const axolotl_reader *r)
   if (n == NULL) return true;
   bool good = check_rank(r, n) && axolotl_set(r, KEY_lora_adapter, n->text, n);
   good = diag_step(r->d, set_targets(r, n)) && good;
-  return set_kernels(r, n) && set_8bit(r) && good;
+  good = set_kernels(r, n) && set_8bit(r) && good;
+  note_llama4(r, n);
+  return good;
 }

@@ -20,6 +20,11 @@ static const dialect dialects[] = {
   { "--recompute-granularity", "none", "--recompute-granularity", "", NULL },
   /* bigcode-project/Megatron-LM, megatron/arguments.py: one key and value for all heads */
   { "--attention-head-type", "multiquery", "--num-query-groups", "1", NULL },
+  /* Megatron-DeepSpeed, megatron/arguments.py */
+  { "--normalization", "rmsnorm", "--normalization", "RMSNorm",
+    "that is Megatron-DeepSpeed's word, which Megatron-LM refuses" },
+  { "--normalization", "layernorm", "--normalization", "LayerNorm",
+    "that is Megatron-DeepSpeed's word, which Megatron-LM refuses" },
   /* MindSpeed-LLM, mindspeed_llm/core/transformer/moe/router.py: these choose other experts, with a
    * loss of the same shape or none */
   { "--moe-router-load-balancing-type", "pai_megatron_aux_loss", "--moe-router-load-balancing-type",

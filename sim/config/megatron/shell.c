@@ -637,6 +637,25 @@ static void take_default_tokenizer(shell_reader *p, const shell_command *c)
   }
 }
 
+/* A wrapper takes the shape from the model that it is given by name, or by its checkpoint. */
+static bool check_wrappers_model(const args_reader *r, const shell_command *c)
+{
+  static const char *const options[] = { "--model", "--load", "--mcore-model", "--num-layers" };
+  const megatron_wrapper *w = megatron_wrapper_of(c);
+  const flag_use *named = NULL;
+  for (size_t i = 0; named == NULL && i < sizeof options / sizeof *options; i++) {
+    uint32_t flag = megatron_flag_find(options[i]);
+    named = flag != MEGATRON_FLAG_UNKNOWN ? megatron_flag_last_use(&r->uses, options[i]) : NULL;
+  }
+  if (w == NULL || !diag_ok(r->d) || r->s->given[KEY_model_num_layers] ||
+      megatron_flag_last_use(&r->uses, "--num-layers") != NULL)
+    return true;
+  return diag_error(r->d, named != NULL ? named->value_at : c->at,
+                    "%s takes the model's shape from %.200s, which is not read; give its "
+                    "config.json with --hf-config FILE",
+                    w->name, named != NULL ? named->value : "the model's own files");
+}
+
 static bool take_script(shell_reader *p, const shell_script *script)
 {
   args_reader *r = p->r;
@@ -660,6 +679,7 @@ static bool take_script(shell_reader *p, const shell_script *script)
   if (good && megatron_wrapper_of(c) == NULL) {
     take_default_tokenizer(p, c);
   }
+  good = good && check_wrappers_model(r, c);
   look_for_arguments(p, &c->launch.nodes);
   look_for_arguments(p, &c->launch.per_node);
   look_for_arguments(p, &c->launch.processes);
