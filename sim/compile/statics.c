@@ -7,6 +7,7 @@
 #include "sim/compile/gradients.h"
 #include "sim/compile/hybrid_optimizer.h"
 #include "sim/compile/optimizer.h"
+#include "sim/compile/optimizer_offload.h"
 #include "sim/compile/parameters.h"
 #include "sim/compile/weights.h"
 #include "sim/residents/hf_statics.h"
@@ -18,6 +19,7 @@ struct statics {
   bool *resident;              /* by allocation: never freed */
   uint32_t weights, gradients; /* Megatron-FSDP's: one buffer of each class, which represents all */
   parameter_buffers parameters;
+  moving_states moving; /* with offload_optimizer_states */
 };
 
 static uint32_t tensor_row(walk *w, const static_allocation *what)
@@ -167,7 +169,14 @@ void statics_begin(walk *w)
     s->parameters = parameters_place(w, &s->list, s->buffer);
   else
     parameters_place_fsdp_gradients(w, &s->list, s->buffer);
+  if (!w->settings->training.offload_optimizer_states) {
+    gradients_zero(w, &s->list, s->buffer);
+    return;
+  }
+  s->moving = moving_states_of(w, &s->list, s->buffer);
+  moving_states_leave(w, &s->moving);
   gradients_zero(w, &s->list, s->buffer);
+  moving_states_release(w, &s->moving);
 }
 
 /* Frees what the last iteration's end left until this one's beginning. */
@@ -300,6 +309,7 @@ static void step_optimizer(walk *w)
     take_for_this_step(w);
   if (!uses_hf(w->settings)) {
     gradients_clip(w, &w->statics->list, w->statics->buffer);
+    if (w->settings->training.offload_optimizer_states) act_join(w, STREAM_COMPUTE, STREAM_H2D);
     step_in_buffers(w);
     return;
   }
@@ -324,7 +334,9 @@ static void leave_retained(walk *w)
 void statics_finish(walk *w)
 {
   assert(w->forward_seen && w->backward_seen && !w->exchanges_of_pair);
+  bool moves = w->settings->training.offload_optimizer_states;
   walk_begin_mark(w, MARK_FINISH, 0, 0);
+  if (moves) moving_states_return(w, &w->statics->moving);
   if (!uses_hf(w->settings)) {
     gradients_check(w, &w->statics->list, w->statics->buffer);
     gradients_finish(w, &w->statics->list, w->statics->buffer);
@@ -332,5 +344,6 @@ void statics_finish(walk *w)
   assert((w->iteration != ITERATION_WARMUP || w->statics->next_event > 0) && "setup has run");
   drop_after_passes(w);
   step_optimizer(w);
+  if (moves && w->iteration == ITERATION_WARMUP) moving_states_end(w, &w->statics->moving);
   leave_retained(w);
 }

@@ -140,7 +140,7 @@ void write_main_parameters(static_writer *w, const optimizer_shard_list *shards)
   }
 }
 
-/* Which states a parameter has. */
+/* Which states a parameter has, in the order in which FusedAdam makes them. */
 typedef struct state_row {
   const char *name;
   dtype type;
@@ -156,12 +156,12 @@ static uint32_t states_of(const settings *s, const parameter *p, state_row rows[
     return count;
   }
   bool aware = t->use_precision_aware_optimizer && !t->optimizer_cpu_offload;
-  if (aware && p->type != DTYPE_FP32)
-    rows[count++] = (state_row){ "master_param", main_params_types[t->main_params_dtype] };
   dtype first = aware ? exp_avg_types[t->exp_avg_dtype] : DTYPE_FP32;
   dtype second = aware ? exp_avg_sq_types[t->exp_avg_sq_dtype] : DTYPE_FP32;
   rows[count++] = (state_row){ "exp_avg", first };
   if (t->optimizer != OPTIMIZER_LION) rows[count++] = (state_row){ "exp_avg_sq", second };
+  if (aware && p->type != DTYPE_FP32)
+    rows[count++] = (state_row){ "master_param", main_params_types[t->main_params_dtype] };
   assert(count > 0 && count <= 3);
   return count;
 }

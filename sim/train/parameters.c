@@ -190,7 +190,8 @@ static void add_frozen(const rank_plan *r, parameter_array *all)
     if (!known)
       *ARRAY_PUSH(all) = (train_parameter){ .weight = { i, { .whole = 1 } },
                                             .gradient = { .buffer = NO_BUFFER },
-                                            .main = { .buffer = NO_BUFFER } };
+                                            .main = { .buffer = NO_BUFFER },
+                                            .first_main = { .buffer = NO_BUFFER } };
   }
 }
 
@@ -241,6 +242,18 @@ static train_home gradient_of_model(const plan *p, const rank_plan *r, uint32_t 
   return home;
 }
 
+/* A main parameter that the step finds has come back from the host, where it came from another buffer. */
+static train_home before_it_left(const rank_plan *r, uint32_t step, train_home main)
+{
+  for (uint32_t i = step; i-- > 0 && main.buffer != NO_BUFFER;) {
+    const plan_op *o = &r->ops.items[i];
+    bool moves = o->kind == OP_H2D || o->kind == OP_D2H;
+    if (moves && r->operands.items[o->operands + 1] == main.buffer)
+      main.buffer = r->operands.items[o->operands];
+  }
+  return main;
+}
+
 /* Adds the parameters of one optimizer kernel; sim/compile/optimizer.h has the order of its
  * operands. */
 static void add_stepped(const plan *p, const rank_plan *r, uint32_t op, parameter_array *all)
@@ -261,6 +274,7 @@ static void add_stepped(const plan *p, const rank_plan *r, uint32_t op, paramete
                                .trained = true };
     if (main) made->main = home_of(p, r, o, written + 1);
     if (made->weight.buffer != stepped.buffer) made->main = stepped;
+    made->first_main = before_it_left(r, op, made->main);
   }
 }
 

@@ -53,6 +53,7 @@ typedef struct train_home {
 typedef struct train_parameter {
   train_part part;
   train_home weight, gradient, main; /* main: the optimizer's copy */
+  train_home first_main;             /* where main begins: elsewhere if it leaves and comes back */
   bool trained;                      /* some step updates it: it has a gradient */
 } train_parameter;
 

@@ -48,7 +48,7 @@ void weights_fill(const plan *p, uint32_t stage, const train_parameter_list *lis
   for (uint32_t i = 0; i < list->count; i++) {
     const train_parameter *of = &list->items[i];
     if (of->weight.buffer == buffer) fill_home(p, stage, of, &of->weight, data);
-    if (of->main.buffer == buffer) fill_home(p, stage, of, &of->main, data);
+    if (of->first_main.buffer == buffer) fill_home(p, stage, of, &of->first_main, data);
   }
 }
 
@@ -79,13 +79,13 @@ uint32_t weights_drawn(const plan *p, uint32_t stage, const train_parameter_list
   uint32_t count = 0;
   for (uint32_t i = 0; i < list->count; i++)
     count += (uint32_t)(list->items[i].weight.buffer == buffer) +
-             (uint32_t)(list->items[i].main.buffer == buffer);
+             (uint32_t)(list->items[i].first_main.buffer == buffer);
   exec_drawn *drawn = ARENA_ARRAY(a, exec_drawn, count);
   *parts = drawn;
   for (uint32_t i = 0; i < list->count; i++) {
     const train_parameter *of = &list->items[i];
     if (of->weight.buffer == buffer) *drawn++ = drawn_home(p, stage, of, &of->weight);
-    if (of->main.buffer == buffer) *drawn++ = drawn_home(p, stage, of, &of->main);
+    if (of->first_main.buffer == buffer) *drawn++ = drawn_home(p, stage, of, &of->first_main);
   }
   return count;
 }

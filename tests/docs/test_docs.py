@@ -31,6 +31,9 @@ PREDICTED = {
                              "--set offload_modules= --set use_distributed_optimizer=true "
                              "--set use_precision_aware_optimizer=true --set optimizer_cpu_offload=true "
                              "--set overlap_cpu_optimizer_d2h_h2d=true",
+    "optimizer-states-away.svg": "docs/examples/one-layer.yaml --set system=none --set fine_grained_activation_offloading=false "
+                                 "--set offload_modules= --set use_distributed_optimizer=true "
+                                 "--set offload_optimizer_states=true",
     "paged-stash.svg": "docs/examples/paged-stash.yaml",
     "te-v1.svg": "docs/examples/te-layers.yaml --set system=te_v1",
     "te-v2.svg": "docs/examples/te-layers.yaml",

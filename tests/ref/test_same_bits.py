@@ -49,6 +49,7 @@ def system(name, *more):
 
 AWARE = ["use_distributed_optimizer=true", "use_precision_aware_optimizer=true"]
 ON_HOST = ["optimizer_cpu_offload=true"]
+STATES_AWAY = ["offload_optimizer_states=true"]
 OVERLAPPING = [*ON_HOST, "overlap_cpu_optimizer_d2h_h2d=true"]
 TWO_STAGES = ["pipeline_model_parallel_size=2", "world_size=2"]
 CHECKPOINTED = [*FULL, "use_reentrant=false"]
@@ -65,6 +66,10 @@ MATRIX = [
     ("half of it, 16-bit gradients", LLAMA, [*AWARE, "main_grads_dtype=bf16"], [*ON_HOST, "optimizer_offload_fraction=0.5"]),
     ("experts' optimizer on the host", LLAMA, [*AWARE, *FOUR_LAYERS_OF_EXPERTS],
      [*OVERLAPPING, "optimizer_offload_fraction=0.7"]),
+    ("optimizer states away", LLAMA, AWARE[:1], STATES_AWAY),
+    ("optimizer states away, precision-aware", LLAMA, AWARE, STATES_AWAY),
+    ("optimizer states of experts away", LLAMA, [*AWARE[:1], *FOUR_LAYERS_OF_EXPERTS], STATES_AWAY),
+    ("optimizer states of two stages away", LLAMA, AWARE[:1], [*STATES_AWAY, *TWO_STAGES]),
     ("optimizer of two stages on the host", LLAMA, AWARE, [*OVERLAPPING, *TWO_STAGES]),
     *((f"megatron {modules}", LLAMA, [], of_modules(modules)) for modules in DENSE_SETS),
     *((f"megatron {modules}", LLAMA, FOUR_LAYERS_OF_EXPERTS, of_modules(modules)) for modules in EXPERT_SETS),
@@ -173,7 +178,8 @@ def test_same_bits(offsim, kept, name, scenario, common, variant):
     found = steps(offsim, scenario, [*common, *variant])
     assert found == kept(scenario, common)
     moved = copies(offsim, scenario, [*common, *variant])
-    offloads = any(word.startswith(("offload.system", "fine_grained", "cpu_offloading_num", "moe_paged", "optimizer_cpu")) for word in variant)
+    systems = "offload.system", "fine_grained", "cpu_offloading_num", "moe_paged", "optimizer_cpu", "offload_optimizer"
+    offloads = any(word.startswith(systems) for word in variant)
     assert offloads == (moved > 0), "what is to be compared does not happen"
     model = scenario.split("/")[-1].removesuffix(".yaml")
     ROWS[name] = f"| {model} | {settings_of(common)} | {settings_of(variant)} | {moved} | " \

@@ -102,6 +102,24 @@ static bool check_optimizer(const settings *s, diag *d)
               chosen_word(s, KEY_training_optimizer));
 }
 
+/* Megatron-LM's arguments, and its OptimizerStateOffloader, which takes Transformer Engine's FusedAdam. */
+static bool check_moving_states(const settings *s, diag *d)
+{
+  const struct training_settings *t = &s->training;
+  setting_key key = KEY_training_offload_optimizer_states;
+
+  return !t->offload_optimizer_states || uses_hf(s) ||
+         (need(s, d, s->parallel.use_distributed_optimizer, key,
+               KEY_parallel_use_distributed_optimizer,
+               "offload_optimizer_states needs use_distributed_optimizer") &&
+          need(s, d, t->optimizer == OPTIMIZER_ADAM, key, KEY_training_optimizer,
+               "offload_optimizer_states needs optimizer adam") &&
+          need(s, d, !s->parallel.use_megatron_fsdp, key, KEY_parallel_use_megatron_fsdp,
+               "offload_optimizer_states does not work with use_megatron_fsdp") &&
+          need(s, d, !t->optimizer_cpu_offload, key, KEY_training_optimizer_cpu_offload,
+               "offload_optimizer_states does not work with optimizer_cpu_offload"));
+}
+
 static bool check_deferral(const settings *s, diag *d)
 {
   const struct training_settings *t = &s->training;
@@ -118,5 +136,5 @@ static bool check_deferral(const settings *s, diag *d)
 bool validate_training(const settings *s, diag *d)
 {
   return check_precision(s, d) && check_whose_optimizer(s, d) && check_optimizer(s, d) &&
-         check_deferral(s, d);
+         check_moving_states(s, d) && check_deferral(s, d);
 }
