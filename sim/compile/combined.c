@@ -23,6 +23,7 @@ static const program_part_array *parts_of(const walk *w, const part_cursor *c)
 static const program_part *next_part(const walk *w, const part_cursor *c)
 {
   const program_part_array *parts = parts_of(w, c);
+  assert(c->next <= parts->count);
   return c->next < parts->count ? &parts->items[c->next] : NULL;
 }
 
@@ -239,6 +240,7 @@ bool combined_keep_one(walk *w, int64_t bytes)
 
 void combined_end(walk *w)
 {
+  assert(!w->exchanges_of_pair && "the last pair is finished");
   for (uint32_t layer = 0; w->left != NULL && layer < layers_of(w); layer++)
     release(w, &w->left[layer].buffers);
 }

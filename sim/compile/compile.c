@@ -98,12 +98,14 @@ static walk walk_new(compilation *c, const settings *s, uint32_t pp_rank, arena 
 
 static void walk_release(walk *w)
 {
+  assert(w->references.count == w->rank->buffers.count);
   ARRAY_FREE(&w->references);
   ARRAY_FREE(&w->host_keys);
 }
 
 static bool begin_policies(walk *w, const compilation *c, arena *a, diag *d)
 {
+  assert(w->rank->ops.count == 0 && w->pp_rank < c->plan.rank_count);
   const rank_shape *shape = &c->shapes[w->pp_rank];
   w->policy = &offload_system_of(w->settings->offload.system)->policy;
   w->beside = offload_beside(w->settings);
@@ -114,6 +116,7 @@ static bool begin_policies(walk *w, const compilation *c, arena *a, diag *d)
 
 static const char *defects_of(const walk *w, arena *a)
 {
+  assert(w->policy != NULL);
   const char *own = w->policy->defects != NULL ? w->policy->defects(w->state) : NULL;
   const char *other = w->beside != NULL ? w->beside->defects(w->beside_state) : NULL;
   if (own == NULL || other == NULL) return own != NULL ? own : other;
@@ -133,7 +136,6 @@ static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, ar
     return false;
   }
   walk_rank(&w);
-  assert(w.references.count == w.rank->buffers.count);
   if (c->iteration == ITERATION_STEADY) mark_graphs(s, &c->plan, w.rank);
   c->defects[pp_rank] = defects_of(&w, a);
   for (uint32_t k = 0; k < w.chunk_count; k++)

@@ -13,6 +13,7 @@ static bool interleaves(const settings *s)
 /* The schedule without interleaving holds what its last forward and backward have left. */
 static bool holds_last_pass(const settings *s)
 {
+  assert(s->parallel.pipeline_model_parallel_size >= 1);
   return s->parallel.pipeline_model_parallel_size > 1 && !interleaves(s);
 }
 

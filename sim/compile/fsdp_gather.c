@@ -151,6 +151,7 @@ static int64_t unit_bytes(const fsdp *f, uint32_t unit)
   int64_t bytes = 0;
   for (uint32_t k = u->first_shard; k < u->first_shard + u->shard_count; k++)
     bytes += f->layout.shards[k].elements * dtype_bytes(computed_type(f, k));
+  assert(bytes > 0);
   return bytes;
 }
 
@@ -174,6 +175,7 @@ static int64_t bytes_of_buffer(const walk *w, uint32_t buffer)
 static void copy_in(walk *w, const fsdp_unit *u, const uint32_t *parts, uint32_t output,
                     int64_t bytes)
 {
+  assert(u->shard_count > 0 && bytes > 0);
   fsdp_operand *from = ARENA_ARRAY(w->memory, fsdp_operand, u->shard_count);
   fsdp_operand *to = ARENA_ARRAY(w->memory, fsdp_operand, u->shard_count);
   bool together = u->shard_count <= UINT8_MAX; /* one kernel */

@@ -151,6 +151,7 @@ void fsdp_copy(walk *w, plan_stream stream, const fsdp_operand *reads, uint32_t 
 
 void fsdp_divide(walk *w, plan_stream stream, uint32_t buffer, int64_t divisor)
 {
+  assert(divisor > 0);
   emit_kernel_of(w, KERNEL_DIVIDE, (double)divisor, stream, &buffer, 1, &buffer, 1);
 }
 

@@ -38,6 +38,8 @@ static void add_allocation(hybrid_tensor *t, const static_allocation *a, uint32_
   if (strcmp(a->name, "main_param.grad") == 0) t->o.gradient = buffer;
   if (!is_state(a->name)) return;
   assert(t->o.state_count < OPTIMIZER_STATES);
+  assert((t->o.state_count == 0 || t->on_host == on_host) &&
+         "all states of a tensor are on one side");
   t->o.states[t->o.state_count++] = buffer;
   t->o.elements = a->bytes / dtype_bytes((dtype)a->type);
   t->on_host = on_host;
@@ -193,6 +195,7 @@ static void cast_device_weights(const hybrid *h)
   for (uint32_t i = 0; i < h->count; i++) {
     const hybrid_tensor *t = &h->tensors[i];
     if (t->on_host || t->o.weight == t->weight) continue;
+    assert(t->o.weight != NO_BUFFER && t->weight != NO_BUFFER);
     cast(h, t, STREAM_COMPUTE, (walk_operand_view){ t->o.weight, 0 },
          (walk_operand_view){ t->weight, plan_view_row(h->w->plan, &t->weight_view) },
          weight_type(h, t));
@@ -227,6 +230,7 @@ static void gradients_out(const hybrid *h, bool overlaps, event_id *arrived)
 
 static bool casts_on_device(const hybrid *h)
 {
+  assert(h->count > 0);
   for (uint32_t i = 0; i < h->count; i++)
     if (!h->tensors[i].on_host && h->tensors[i].o.gradient != h->tensors[i].gradient) return true;
   return false;
@@ -234,6 +238,7 @@ static bool casts_on_device(const hybrid *h)
 
 static bool any_on_host(const hybrid *h)
 {
+  assert(h->count > 0);
   for (uint32_t i = 0; i < h->count; i++)
     if (h->tensors[i].on_host) return true;
   return false;

@@ -14,6 +14,7 @@ static void add(emitter *e, uint32_t a, uint32_t b, uint32_t sum)
 
 static void add_in_place(emitter *e, uint32_t sum, place_id more)
 {
+  assert(sum != more && "else the sum would count it twice");
   add(e, sum, more, sum);
 }
 
@@ -58,6 +59,7 @@ static bool is_held_by_checkpoint(const emitter *e, place_id sum)
 
 static bool is_held(const emitter *e, place_id sum, place_id more)
 {
+  assert(lower_is_alive(e, sum) && lower_is_alive(e, more));
   return parts_hold(e, sum) || is_held_by_checkpoint(e, sum) || is_held_by_base(e, sum, more);
 }
 
@@ -145,6 +147,7 @@ void lower_accumulate(emitter *e)
   const settings *s = e->settings;
   bool own_stream =
       !uses_hf(s) && !s->parallel.use_megatron_fsdp && !s->training.gradient_accumulation_fusion;
+  assert(e->out == &e->program->backward);
   accumulate(e, own_stream ? STREAM_ACCUMULATE : e->stream);
 }
 
@@ -167,6 +170,7 @@ void lower_consume_gradients(emitter *e, const graph_node *n)
 
 bool lower_any_gradient(const emitter *e, const graph_node *n)
 {
+  assert(n->kind != NULL);
   for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
     if (e->gradient[lower_gradient_key(e->graph, n->outputs[i])] != 0) return true;
   return false;

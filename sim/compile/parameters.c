@@ -164,6 +164,7 @@ static uint32_t gradients_of_type(const static_allocation_list *list, const uint
 void parameters_place_fsdp_gradients(walk *w, const static_allocation_list *list,
                                      const uint32_t *buffer)
 {
+  assert(w->settings->parallel.use_megatron_fsdp);
   for (uint32_t c = 0; c < w->chunk_count; c++)
     for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++) {
       const program_parameter *p = &w->programs[c]->parameters.items[k];

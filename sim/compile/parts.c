@@ -50,6 +50,7 @@ void parts_release(emitter *e)
 
 static program_part_array *runs(emitter *e)
 {
+  assert(e->out == &e->program->forward || e->out == &e->program->backward);
   return e->out == &e->program->forward ? &e->program->forward_parts : &e->program->backward_parts;
 }
 
@@ -162,6 +163,7 @@ static bool lists(const emitter *e, const place_list *list, place_id root)
 bool parts_hold(const emitter *e, place_id gradient)
 {
   if (e->parts.current == 0) return false;
+  assert(lower_is_alive(e, gradient));
   place_id root = lower_root(e, gradient);
   return lists(e, &e->parts.part_gradients, root) || lists(e, &e->parts.layer_gradients, root);
 }
@@ -183,6 +185,7 @@ static void own_gradients(emitter *e, const tensor_id *tensors, int limit)
 {
   for (int i = 0; i < limit && tensors[i] != 0; i++) {
     place_id *gradient = &e->gradient[lower_gradient_key(e->graph, tensors[i])];
+    assert(*gradient == 0 || lower_is_alive(e, *gradient));
     if (*gradient != 0 && parts_hold(e, *gradient)) copy_gradient(e, gradient);
   }
 }
@@ -203,6 +206,7 @@ static bool delays(const emitter *e)
 {
   if (!e->settings->training.delay_wgrad_compute || e->parts.current == 0) return false;
   part_kind kind = part_of(e, e->parts.current)->kind;
+  assert(e->out == &e->program->backward);
   return kind == PART_PRE_DISPATCH || kind == PART_MLP;
 }
 
@@ -283,6 +287,7 @@ static void end_layer(emitter *e)
 
 static void move_all(place_list *from, place_list *to)
 {
+  assert(from != to);
   for (uint32_t i = 0; i < from->count; i++)
     *ARRAY_PUSH(to) = from->items[i];
   from->count = 0;

@@ -134,6 +134,7 @@ static void take_residents(walk *w)
 
 static static_allocation_list allocations_of(walk *w)
 {
+  assert(w->pp_rank < w->plan->rank_count);
   int capability = w->settings->derived.compute_capability;
   if (!uses_hf(w->settings))
     return static_allocations(w->settings, capability, w->pp_rank, w->memory);

@@ -32,6 +32,7 @@ static bool is_in_parts(const walk *w, instance_id i)
 
 static void begin_forward(walk *w, instance_id i)
 {
+  assert(i < w->settings->derived.num_microbatches * (int64_t)w->chunk_count);
   walk_open_instance(w, i);
   walk_begin_mark(w, MARK_FORWARD, i / w->chunk_count, i % w->chunk_count);
   if (!w->forward_seen) statics_first_forward(w);

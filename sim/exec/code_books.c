@@ -98,6 +98,7 @@ static uint8_t code_of(const float *codes, int count, float x, float scale)
 
 static void quantize_scales(float *scales, int64_t count, const quantized_weight *to)
 {
+  assert(count > 0 && to->nested_block > 0);
   float codes[CODES_8BIT], sum = 0;
   codes_8bit(codes);
   for (int64_t i = 0; i < count; i++)

@@ -100,6 +100,7 @@ static uint32_t new_block(block_store *s)
 
 static void delete_block(block_store *s, uint32_t b)
 {
+  assert(at(s, b)->size_bytes > 0 && "a record is deleted once");
   at(s, b)->size_bytes = 0;
   at(s, b)->next = s->blocks.unused;
   s->blocks.unused = b;
@@ -286,6 +287,7 @@ uint32_t block_take_best_fit(block_store *s, uint32_t pool_number, int64_t size_
   }
   if (!found) return BLOCK_NONE;
   uint32_t b = free_bins_at(&pool->bins, place)->block;
+  assert(at(s, b)->size_bytes >= size_bytes);
   if (!s->expandable || expandable_size(s, b) == at(s, b)->size_bytes) {
     free_bins_remove_at(&pool->bins, place);
     return b;
@@ -338,6 +340,7 @@ static uint32_t new_segment(block_store *s, uint32_t pool, int64_t size_bytes, b
 
 static int64_t segment_bytes(uint32_t pool, int64_t size_bytes)
 {
+  assert(size_bytes > 0);
   if (!pool_is_large(pool)) return SMALL_SEGMENT_BYTES;
   if (size_bytes < OWN_SEGMENT_FROM) return LARGE_SEGMENT_BYTES;
   return round_up(size_bytes, OWN_SEGMENT_MULTIPLE);
@@ -480,6 +483,7 @@ static void empty_pool(block_store *s, block_pool *pool)
   free_place place = { 0 };
 
   flush_recent(s, pool);
+  assert(pool->recent == BLOCK_NONE);
   /* Collects the blocks first, because releasing them changes the bins. */
   for (bool more = free_bins_best_fit(&pool->bins, 1, &place); more;
        more = free_bins_next(&pool->bins, &place))

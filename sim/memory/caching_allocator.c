@@ -58,6 +58,7 @@ void caching_allocator_delete(caching_allocator *a)
 
 static void count_up(allocator_measure *m, int64_t bytes)
 {
+  assert(bytes > 0);
   m->current_bytes += bytes;
   if (m->current_bytes > m->peak_bytes) m->peak_bytes = m->current_bytes;
 }
@@ -83,6 +84,7 @@ static void copy_driver_counts(caching_allocator *a)
 
 static void return_block(caching_allocator *a, uint32_t b)
 {
+  assert(a->store.blocks.items[b].event_count == 0 && "no stream reads it");
   count_down(&a->stats.active, a->store.blocks.items[b].size_bytes);
   block_put_free(&a->store, b);
 }

@@ -125,6 +125,7 @@ bool free_bins_best_fit(const free_bins *f, int64_t size_bytes, free_place *plac
   uint32_t b = bin_of(size_bytes);
   const free_bin *bin = &f->bins[b];
 
+  assert(size_bytes > 0);
   if (bin->count != 0) {
     uint32_t index = lower_bound(bin, size_bytes, 0);
     if (index < bin->count) {

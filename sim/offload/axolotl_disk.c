@@ -120,6 +120,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 /* Its checkpoints may be reentrant or not, as in that system. */
 static bool conditions(const settings *s, diag *d)
 {
+  assert(s->offload.system == SYSTEM_axolotl_disk);
   return hidden_states_reentrant_system.conditions(s, d);
 }
 

@@ -74,5 +74,6 @@ group_table group_table_new(const rank_shape *r, arena *a)
     t.chunks[c] = name_groups(&t, r->settings, &r->chunks[c], a);
   for (uint32_t c = 0; c < r->chunk_count; c++)
     index_names(&t.chunks[c], t.name_count, a);
+  assert(t.name_count <= t.name_room);
   return t;
 }

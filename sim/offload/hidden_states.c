@@ -48,6 +48,7 @@ void hidden_states_pack(hidden_states *x, walk *w, instance_id i, uint32_t entry
   x->stash[newest].entry = entry;
   x->stash[newest].copied = act_record(w, x->stream);
   x->packed++;
+  assert(x->packed < x->shape->entry_count && "each saved tensor is packed once");
 }
 
 static void take_from_stash(const hidden_states *x, walk *w, instance_id i, uint32_t entry)
@@ -77,6 +78,7 @@ void hidden_states_unpack(hidden_states *x, walk *w, instance_id i, uint32_t ent
 
 void hidden_states_finish(hidden_states *x, walk *w)
 {
+  assert(x->packed < x->shape->entry_count && "each saved tensor is packed once");
   act_host_wait(w, act_record(w, STREAM_COMPUTE));
   act_host_wait(w, act_record(w, x->stream));
   x->packed = 0;
@@ -103,6 +105,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
+  assert(((const hidden_states *)state)->packed > 0 && "forward packed it");
   hidden_states_unpack(state, w, i, entry);
 }
 
@@ -117,6 +120,7 @@ static void backward_end(void *state, walk *w, instance_id i)
 
 bool hidden_states_need_checkpoints(const settings *s, diag *d)
 {
+  assert(s->offload.system != SYSTEM_EMPTY);
   setting_key key = KEY_offload_system, granularity = KEY_recompute_recompute_granularity;
 
   return need(s, d, s->recompute.recompute_granularity == GRANULARITY_FULL, key, granularity,
@@ -127,6 +131,7 @@ bool hidden_states_need_checkpoints(const settings *s, diag *d)
 
 static bool conditions(const settings *s, diag *d)
 {
+  assert(s->offload.system == SYSTEM_hidden_states);
   return hidden_states_need_checkpoints(s, d) &&
          need(s, d, !s->recompute.use_reentrant, KEY_recompute_use_reentrant, KEY_offload_system,
               "offload system hidden_states needs use_reentrant false; with reentrant checkpoints "

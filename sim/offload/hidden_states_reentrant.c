@@ -122,6 +122,8 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 
 static bool conditions(const settings *s, diag *d)
 {
+  assert(s->offload.system == SYSTEM_hidden_states_reentrant ||
+         s->offload.system == SYSTEM_axolotl_disk);
   return hidden_states_need_checkpoints(s, d) &&
          need(s, d, s->recompute.use_reentrant, KEY_recompute_use_reentrant, KEY_offload_system,
               "offload system %s uses reentrant checkpoints; use_reentrant cannot be false",

@@ -105,5 +105,6 @@ kept_groups keep_by_rules(const settings *s, uint32_t pp_rank, const group_table
   keep_margin(&k, t, o, a);
   keep_delta(&k, t, o, pp_rank, s->offload.delta_offload_bytes_across_pp_ranks);
   keep_fraction(&k, t, o, s->offload.activation_offload_fraction);
+  assert(k.base[o->count] >= o->count && "row 0 of each chunk is no group");
   return k;
 }

@@ -50,13 +50,15 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 static void offload(const manager *x, walk *w, int32_t layer)
 {
   assert(layer >= -1 && layer <= x->layers);
-  if (layer >= 0 && layer < x->layers && act_weights_on_device(w, layer))
-    act_weights_out(w, layer, STREAM_COMPUTE);
+  if (layer < 0 || layer == x->layers || !act_weights_on_device(w, layer)) return;
+  act_weights_out(w, layer, STREAM_COMPUTE);
+  assert(!act_weights_on_device(w, layer));
 }
 
 static void load(walk *w, int32_t layer)
 {
   if (!act_weights_on_device(w, layer)) act_weights_in(w, layer, STREAM_COMPUTE, STREAM_COMPUTE);
+  assert(act_weights_on_device(w, layer));
 }
 
 static void prefetch(const manager *x, walk *w, int32_t layer)
@@ -126,12 +128,14 @@ static const char *defects(void *state)
 /* Systems that Axolotl's trainer has. */
 bool layer_offloading_goes_beside(system_choice system)
 {
+  assert(system != SYSTEM_EMPTY && (uint32_t)system < OFFLOAD_SYSTEM_COUNT);
   return offload_systems[system].scope == OFFLOAD_STEP && system != SYSTEM_save_on_cpu;
 }
 
 /* Inputs of checkpoints and outputs of attention, together, take both copying streams. */
 static bool goes_beside(const settings *s, diag *d)
 {
+  assert(s->offload.layer_offloading || s->offload.system == SYSTEM_layer_offloading);
   setting_key key = KEY_offload_layer_offloading;
   bool alone = s->offload.system == SYSTEM_layer_offloading;
 

@@ -157,6 +157,7 @@ static source_pos mode_pos(const manager *m)
 
 static bool check_order(const manager *m)
 {
+  assert(m->order.count > 0 && m->order.backward_count <= m->order.count);
   if (m->order.defect == NULL) return true;
   return diag_error(
       m->diag, mode_pos(m),
@@ -221,6 +222,8 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   m->offloaded = ARENA_ARRAY(a, event_id, groups);
   m->reloaded = ARENA_ARRAY(a, event_id, groups);
   if (m->max_inflight != UNSET) m->inflight = ARENA_ARRAY(a, event_id, groups);
+  assert(m->has[MEGATRON_INLINE_RELOAD] == (offload->mode == MODE_AS_RELEASED) &&
+         "in every version");
   /* In the first iteration each forward extends the order of backward. */
   m->backward_known = iteration == ITERATION_WARMUP ? 0 : m->order.backward_count;
   return m;
@@ -402,6 +405,7 @@ static bool may_leave(const manager *m, uint32_t position, uint32_t group)
 /* Shapes of expert activations vary from step to step, so they do not use the pool. */
 static bool uses_pool(const char *name)
 {
+  assert(name != NULL && name[0] != '\0');
   static const char *const dynamic[] = { "expert_fc1", "moe_act", "fused_group_mlp" };
 
   for (size_t i = 0; i < sizeof dynamic / sizeof dynamic[0]; i++)
@@ -482,6 +486,7 @@ static void empty_released(const manager *m, walk *w, instance_id i, uint32_t gr
 /* The commit takes the last pending group, which is a kept one inside this group: this one stays too. */
 static bool is_behind_kept_group(const manager *m, const handler *h, uint32_t group)
 {
+  assert(h->pending.count > 0 && "a commit follows its start");
   return m->has[MEGATRON_KEPT_PENDING] && h->pending.groups[h->pending.count - 1] != group;
 }
 
@@ -489,6 +494,7 @@ static void commit(manager *m, walk *w, instance_id i, uint32_t group)
 {
   uint32_t position = m->order.position[i], row = group_row(m, position, group);
   handler *h = &m->handlers[position];
+  assert(h->started >= group && m->states[row] == GROUP_PENDING);
 
   act_join(w, STREAM_D2H, STREAM_COMPUTE);
   if (is_behind_kept_group(m, h, group)) {
@@ -502,6 +508,7 @@ static void commit(manager *m, walk *w, instance_id i, uint32_t group)
   become(m, row, GROUP_PENDING, steps ? GROUP_STACKED : GROUP_CONSUMED);
   if (steps) push(&h->stack, group);
   if (!leaves && m->has[MEGATRON_KEPT_PENDING]) push(&h->pending, group);
+  assert(!leaves || m->states[row] == GROUP_STACKED);
   if (!leaves) return;
   copy_out(m, w, i, group);
   m->offloaded[row] = act_record(w, STREAM_D2H);
@@ -558,7 +565,7 @@ static void layer_begin(void *state, walk *w, instance_id i, int32_t layer, laye
 {
   manager *m = state;
   (void)i;
-  (void)layer;
+  assert(layer >= 0);
 
   graph_replay_layer_begin(&m->replay, w, pass);
 }
@@ -620,12 +627,15 @@ static void entry_needed(void *state, walk *w, instance_id i, uint32_t entry)
   uint32_t row = group_row(m, position, group);
 
   if (group == 0 || stopped(m) || m->unmanaged[row]) return;
+  assert(m->states[row] != GROUP_NEW && m->states[row] != GROUP_PENDING &&
+         "forward has committed it");
   bool early = m->has[MEGATRON_EARLY_READ];
   if (early && m->backward_current != position) {
     stop_without_chunk(m, i, group);
     return;
   }
   if (m->states[row] != GROUP_COMING || m->awaited[row]) return;
+  assert(m->kept.keep[row] == false && "a kept group does not come back");
   if (early) {
     m->early_entries++;
     return;
@@ -878,6 +888,7 @@ static bool check_modules(const settings *s, diag *d)
 /* Conditions for copies inside a captured graph (transformer_layer.py, _set_offload_modules). */
 static bool check_captured(const settings *s, diag *d)
 {
+  assert(s->training.cuda_graph_impl != GRAPHS_NONE);
   const software_release *software = &s->derived.software;
   bool captured = has_choice(&s->training.cuda_graph_modules, CAPTURE_ATTN) &&
                   (offloads(s, OFFLOAD_CORE_ATTN) || offloads(s, OFFLOAD_ATTN_PROJ) ||
@@ -949,6 +960,8 @@ static bool check_neighbours(const settings *s, diag *d)
  * version. */
 static bool check_version(const settings *s, diag *d)
 {
+  assert(s->software.megatron >= MEGATRON_CORE_V0_16 &&
+         s->software.megatron <= MEGATRON_MAIN_2026_08);
   const struct offload_settings *o = &s->offload;
   setting_key version = KEY_software_megatron;
   uint32_t has = s->software.megatron;
@@ -977,6 +990,7 @@ static bool check_version(const settings *s, diag *d)
 
 static bool conditions(const settings *s, diag *d)
 {
+  assert(s->offload.system == SYSTEM_megatron || s->offload.system == SYSTEM_megatron_pr1752);
   return check_version(s, d) && check_neighbours(s, d) && check_modules(s, d) && check_graphs(s, d);
 }
 

@@ -77,6 +77,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
         r->pp_rank);
     return NULL;
   }
+  assert(r->chunk_count > 1 && "it needs virtual stages");
   m->handlers = ARENA_ARRAY(a, handler, m->order.count);
   m->first_last = first_of_last_stage(&m->order);
   return m;
@@ -202,6 +203,7 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
       act_empty_storage(w, i, g->released[k], STREAM_COMPUTE);
   }
   h->layer++;
+  assert(h->offloaded <= h->layer);
 }
 
 /* ---- backward ---- */
@@ -329,6 +331,7 @@ static bool has_layer_everywhere(const settings *s)
 
 static bool conditions(const settings *s, diag *d)
 {
+  assert(s->offload.system == SYSTEM_megatron_pr1752);
   setting_key key = KEY_offload_offload_modules;
 
   return megatron_system.conditions(s, d) &&

@@ -28,6 +28,7 @@ graph_replay graph_replay_new(const settings *s, iteration_kind iteration, uint3
 
 bool graph_replay_may_delay(const graph_replay *r, const char *name)
 {
+  assert(name != NULL && name[0] != '\0');
   return r->delays && (strcmp(name, "expert_fc1") == 0 || strcmp(name, "moe_act") == 0);
 }
 

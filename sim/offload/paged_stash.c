@@ -100,6 +100,7 @@ static stash_arenas stash_arenas_new(const rank_shape *r, arena *a)
                      .arriving = rows.arriving };
   uint32_t entries = 0;
 
+  assert(rows.arriving <= rows.capacity && s.page_rows > 0);
   for (uint32_t c = 0; c < r->chunk_count; c++)
     entries += r->chunks[c].entry_count;
   s.items = ARENA_ARRAY(a, stash_arena, entries + 1);
@@ -139,6 +140,7 @@ static int64_t stash_device_bytes(const stash_arenas *s)
 
   for (uint32_t k = 0; k < s->count; k++)
     bytes += stash_bytes(s, &s->items[k], s->items[k].device_pages * s->page_rows);
+  assert(bytes >= 0);
   return bytes;
 }
 
@@ -219,6 +221,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
     s->used[k] = ARENA_ARRAY(a, bool, (size_t)tensors + 1);
   }
   note_order(s, a);
+  assert(s->visit_count % 2 == 0 && "each forward has a backward");
   return s;
 }
 
@@ -242,6 +245,7 @@ static void lasting_memory(void *state, walk *w)
 
 static const chunk_shape *chunk_of(const stash *s, instance_id i)
 {
+  assert(i < (uint64_t)s->rank->settings->derived.num_microbatches * s->rank->chunk_count);
   return &s->rank->chunks[i % s->rank->chunk_count];
 }
 
@@ -341,6 +345,7 @@ static void fetch(stash *s, walk *w, visit v, bool packed_just_now)
 {
   const saved_group *g = &chunk_of(s, v.instance)->groups[v.group];
 
+  assert(v.backward && v.group > 0 && "its backward is next");
   if (!packed_just_now) act_join(w, STREAM_PACK, STREAM_COMPUTE);
   s->fetching = true;
   if (!s->packed[v.instance][v.group]) return;
@@ -352,6 +357,7 @@ static void fetch(stash *s, walk *w, visit v, bool packed_just_now)
              at = s->place[v.instance][e];
     act_unstash(w, v.instance, e, place_offset(s, k, at), packed_bytes(s, entry), STREAM_PACK);
     give_place_back(s, k, at);
+    assert(act_place(w, v.instance, e) == PLACE_DEVICE);
   }
   s->packed[v.instance][v.group] = false;
 }
@@ -366,6 +372,7 @@ static bool is_idle(const stash *s)
 /* The next visit in the order of the first iteration. */
 static bool is_visit(const stash *s, instance_id i, uint32_t group, bool backward)
 {
+  assert(s->at <= s->visit_count);
   const visit *v = &s->visits[s->at];
 
   return s->at < s->visit_count && v->instance == i && v->group == group && v->backward == backward;

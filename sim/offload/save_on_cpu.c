@@ -60,6 +60,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 
 static bool conditions(const settings *s, diag *d)
 {
+  assert(s->offload.system == SYSTEM_save_on_cpu);
   return need(s, d, s->parallel.fsdp == FSDP_NONE, KEY_offload_system, KEY_parallel_fsdp,
               "offload system save_on_cpu does not work with fsdp: it would copy gathered "
               "parameters, which FSDP frees soon");

@@ -50,6 +50,7 @@ typedef struct engine {
 
 static const chunk_shape *shape_of(const engine *x)
 {
+  assert(x->rank->chunk_count == 1);
   return &x->rank->chunks[0];
 }
 
@@ -86,7 +87,8 @@ static void let_oldest_go(const engine *x, walk *w)
 
 static void pack(engine *x, walk *w, instance_id i, uint32_t entry)
 {
-  assert(act_place(w, i, entry) == PLACE_DEVICE && "packed once");
+  assert(act_place(w, i, entry) == PLACE_DEVICE && !x->coming[entry] && "packed once");
+  assert(output_leaves(shape_of(x), entry));
   uint32_t newest = x->packed % STASH;
 
   let_oldest_go(x, w);
@@ -194,6 +196,7 @@ static void backward_end(void *state, walk *w, instance_id i)
 
 static bool conditions(const settings *s, diag *d)
 {
+  assert(s->offload.system == SYSTEM_selective_checkpointing);
   return need(s, d, s->recompute.selective_checkpointing, KEY_recompute_selective_checkpointing,
               KEY_offload_system,
               "offload system selective_checkpointing needs selective_checkpointing");

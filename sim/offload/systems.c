@@ -19,6 +19,7 @@ const offload_descriptor *offload_system_of(system_choice system)
 
 const offload_policy *offload_beside(const settings *s)
 {
+  assert((uint32_t)s->offload.system < OFFLOAD_SYSTEM_COUNT);
   bool beside = s->offload.layer_offloading && s->offload.system != SYSTEM_layer_offloading;
 
   return beside ? &layer_offloading_system.policy : NULL;

@@ -30,6 +30,7 @@ typedef struct engine {
 
 static const chunk_shape *shape_of(const engine *x)
 {
+  assert(x->rank->chunk_count == 1);
   return &x->rank->chunks[0];
 }
 
@@ -82,6 +83,7 @@ static bool fits_sets(const engine *x, uint32_t layer)
 
 static bool check_sets(const engine *x, diag *d)
 {
+  assert(x->persistent && x->windows.offloaded > 0);
   for (uint32_t layer = 1; layer < x->windows.offloaded; layer++)
     if (!fits_sets(x, layer))
       return diag_error(
@@ -199,6 +201,7 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
   }
   if (layer_windows_end_at(&x->windows, layer)) end_window(x, w, i);
   if (layer == x->windows.layers - 1) {
+    assert(x->windows.count == x->windows.offloaded && "the last layer ends the last window");
     if (x->warmup) make_set(x, w, 1);
     x->warmup = false;
   }
@@ -232,6 +235,7 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
 static const char *defects(void *state)
 {
   const engine *x = state;
+  assert(x->persistent == (x->sets[0] != NULL));
 
   return x->persistent && overwriting_layer(x) != UINT32_MAX
              ? "a layer is reloaded into buffers of a layer whose backward has not run"
@@ -242,6 +246,7 @@ static const char *defects(void *state)
 
 static bool conditions(const settings *s, diag *d)
 {
+  assert(s->offload.system == SYSTEM_te_v1);
   return need(s, d, s->offload.cpu_offloading_num_layers > 0, KEY_offload_cpu_offloading_num_layers,
               KEY_offload_system,
               "cpu_offloading_num_layers is 0; offload system te_v1 needs a layer");

@@ -96,7 +96,9 @@ static uint32_t entries_begin(const te_v2_layers *x, instance_id i, uint32_t lay
 
 static uint32_t entries_end(const te_v2_layers *x, instance_id i, uint32_t layer)
 {
-  return entries_begin(x, i, layer) + shape_of(x, i)->groups[layer + 1].entry_count;
+  uint32_t end = entries_begin(x, i, layer) + shape_of(x, i)->groups[layer + 1].entry_count;
+  assert(end <= shape_of(x, i)->entry_count);
+  return end;
 }
 
 static uint32_t te_v2_layer_count(const te_v2_layers *x, instance_id i)
@@ -141,6 +143,7 @@ static uint32_t find_first(const te_v2_layers *x, uint32_t chunk, uint32_t entry
 
 static void find_copies(te_v2_layers *x, uint32_t chunk)
 {
+  assert(chunk < x->rank->chunk_count && x->first_of[chunk] == NULL);
   const chunk_shape *c = &x->rank->chunks[chunk];
   x->first_of[chunk] = ARENA_ARRAY(x->memory, uint32_t, c->entry_count);
   for (uint32_t e = 1; e < c->entry_count; e++) {
@@ -164,6 +167,7 @@ static te_v2_layers *te_v2_layers_new(const rank_shape *r, const bool *moves, bo
                        .keeps_host = r->settings->offload.cpu_offloading_retain_pinned_cpu_buffers,
                        .copy_stream = copy_stream,
                        .memory = a };
+  assert(instances > 0);
   x->first_of = ARENA_ARRAY(a, uint32_t *, r->chunk_count);
   x->free = ARENA_ARRAY(a, chunk_pass *, r->chunk_count);
   x->passes = ARENA_ARRAY(a, chunk_pass *, instances);
@@ -180,6 +184,7 @@ static chunk_pass *new_pass(te_v2_layers *x, instance_id i)
   chunk_pass **unused = &x->free[i % x->rank->chunk_count], *p = *unused;
 
   if (p != NULL) {
+    assert(p->held_count == 0 && p->backward_layer == NO_LAYER);
     *unused = p->next_free;
     return p;
   }
@@ -198,6 +203,7 @@ static chunk_pass *pass_of(te_v2_layers *x, instance_id i)
     x->passes[i] = new_pass(x, i);
     x->passes[i]->kept = x->keeps_host ? kept_of(x, i) : NULL;
   }
+  assert(x->keeps_host == (x->passes[i]->kept != NULL));
   return x->passes[i];
 }
 
@@ -315,6 +321,7 @@ static void te_v2_begin_backward(te_v2_layers *x, walk *w, instance_id i, uint32
   p->backward_layer = layer;
   for (uint32_t e = entries_begin(x, i, layer); e < entries_end(x, i, layer); e++)
     if (first_of(x, i, e) == e) p->held[p->held_count++] = act_hold(w, i, e);
+  assert(p->held_count < shape_of(x, i)->entry_count);
 }
 
 /* Ends the backward of the current layer, if there is one. */
@@ -402,6 +409,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
     begin_manual(x, r, a);
   else
     begin_automatic(x, r, a);
+  assert(x->manual || x->ahead < x->resident);
   return x;
 }
 
@@ -417,6 +425,7 @@ static void iteration_begin(void *state, walk *w)
 static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
   synchronizer *x = state;
+  assert(entry > 0);
   te_v2_entry_ready(x->layers, w, i, entry);
 }
 
@@ -483,12 +492,14 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
   synchronizer *x = state;
+  assert(x->layers->passes[i] != NULL && "its forward has run");
   te_v2_unpack(x->layers, w, i, entry);
 }
 
 static void backward_end(void *state, walk *w, instance_id i)
 {
   synchronizer *x = state;
+  assert(x->layers->passes[i] != NULL && "its forward has run");
   te_v2_backward_end(x->layers, w, i);
 }
 
@@ -496,6 +507,7 @@ static void backward_end(void *state, walk *w, instance_id i)
 
 static bool conditions(const settings *s, diag *d)
 {
+  assert(s->offload.system == SYSTEM_te_v2);
   bool brings_it = s->derived.software.transformer_engine >= SOFTWARE_VERSION(2, 10);
 
   return need(s, d, brings_it, KEY_offload_system, KEY_software_container,

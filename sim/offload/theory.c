@@ -34,6 +34,7 @@ bool theory_comes_back_first(const offload_theory *t, uint32_t position, uint32_
 
   for (uint32_t b = 0; b < t->order.backward_count; b++) {
     uint32_t p = t->order.backward[b];
+    assert(p < t->order.count);
     if (t->table.chunks[chunk_at(&t->order, p)].last[name] != 0)
       return p == position && c->last[name] == group;
   }
@@ -99,6 +100,7 @@ static void look_at_released(const offload_theory *t, const chunk_shape *c, uint
 static bool dies(const storage *s, uint32_t slot, const chunk_shape *c)
 {
   bool emptied = s->emptied && !s->kept;
+  assert(slot > 0 && s->bytes >= 0);
 
   if (!s->saved) return false;
   if (emptied && slot == c->input_slot) return true;
@@ -148,6 +150,7 @@ static offload_theory theory_of(const theory_rules *rules, const rank_shape *r, 
   t.order = chunk_order_new(r->schedule, r->chunk_count, a);
   t.table = group_table_new(r, a);
   if (rules->prepare != NULL) rules->prepare(&t, a);
+  assert(t.order.chunk_count == t.table.chunk_count);
   return t;
 }
 
@@ -163,6 +166,7 @@ static void hold_weights(const offload_theory *t, const theory_rules *rules, boo
         saved->group != 0 || t->rank->settings->recompute.recompute_granularity != GRANULARITY_FULL;
     bool leaves = saved->group != 0 && rules->group_leaves(t, 0, saved->group) &&
                   rules->entry_leaves(t, c, e);
+    assert(saved->parameter_number < c->visiting_count);
     if (saved->of_parameter && in_forward && !leaves) held[saved->parameter_number] = true;
   }
 }

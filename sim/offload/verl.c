@@ -37,6 +37,7 @@ typedef struct engine {
 
 static const chunk_shape *shape_of(const engine *x)
 {
+  assert(x->rank->chunk_count == 1);
   return &x->rank->chunks[0];
 }
 
@@ -76,6 +77,7 @@ static bool find_copy(const engine *x, uint32_t layer, uint32_t entry, diag *d)
 
 static bool find_copies(const engine *x, diag *d)
 {
+  assert(x->windows.offloaded < x->windows.layers && "the last layer stays");
   for (uint32_t layer = 0; layer < x->windows.offloaded; layer++)
     for (uint32_t e = group_of(x, layer)->first_entry; e < entries_end(x, layer); e++)
       if (!find_copy(x, layer, e, d)) return false;
@@ -181,6 +183,7 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
 
 static bool conditions(const settings *s, diag *d)
 {
+  assert(s->offload.system == SYSTEM_verl);
   return need(s, d, s->parallel.fsdp != FSDP_NONE, KEY_offload_system, KEY_parallel_fsdp,
               "offload system verl needs parallel.fsdp fsdp or fsdp2");
 }
