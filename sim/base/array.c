@@ -22,3 +22,17 @@ void array_release(void *items)
 {
   free(items);
 }
+
+uint32_t array_count_before(const void *items, uint32_t count, size_t item_bytes, const void *key,
+                            int (*order)(const void *item, const void *key))
+{
+  uint32_t low = 0, high = count;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (order((const char *)items + middle * item_bytes, key) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}

@@ -39,4 +39,8 @@ void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_b
 
 void array_release(void *items);
 
+/* How many of the items, which `order` has sorted, come before the key. */
+uint32_t array_count_before(const void *items, uint32_t count, size_t item_bytes, const void *key,
+                            int (*order)(const void *item, const void *key));
+
 #endif

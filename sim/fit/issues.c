@@ -8,54 +8,12 @@
 #include "sim/base/median.h"
 #include "sim/base/units.h"
 #include "sim/plan/intern.h"
+#include "traces/import/call_table.h"
 #include "traces/import/classes.h"
 
 /* A call that takes this many times as long as most calls of its name waits for the GPU. */
 enum { BLOCKED_TIMES = 4 };
 #define LEAST_BLOCKED_NS 20000
-
-/* ---- calls ---- */
-
-typedef struct call {
-  uint32_t correlation, span;
-} call;
-
-typedef struct call_list {
-  call *items;
-  uint32_t count;
-} call_list;
-
-static int by_correlation(const void *left, const void *right)
-{
-  const call *a = left, *b = right;
-  if (a->correlation != b->correlation) return a->correlation < b->correlation ? -1 : 1;
-  return a->span < b->span ? -1 : a->span > b->span;
-}
-
-static call_list calls_of(const real_run *r, arena *a)
-{
-  call_list l = { ARENA_ARRAY(a, call, (size_t)r->spans.count + 1), 0 };
-  for (uint32_t i = 0; i < r->spans.count; i++)
-    if (r->spans.items[i].kind == REAL_CALL && r->spans.items[i].correlation != 0)
-      l.items[l.count++] = (call){ r->spans.items[i].correlation, i };
-  if (l.count > 0) qsort(l.items, l.count, sizeof *l.items, by_correlation);
-  return l;
-}
-
-static const real_span *call_of(const real_run *r, const call_list *l, uint32_t correlation)
-{
-  const call key = { .correlation = correlation };
-  uint32_t low = 0, high = l->count;
-  while (low < high) {
-    uint32_t middle = low + (high - low) / 2;
-    if (by_correlation(&l->items[middle], &key) < 0)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  bool found = correlation != 0 && low < l->count && l->items[low].correlation == correlation;
-  return found ? &r->spans.items[l->items[low].span] : NULL;
-}
 
 /* ---- work ---- */
 
@@ -81,20 +39,21 @@ static int by_issue(const void *left, const void *right)
 static void collect(issues *x, const run_summary *s, arena *a)
 {
   const real_run *r = x->run;
-  call_list calls = calls_of(r, a);
+  call_table calls = call_table_of(r);
   uint32_t called = 0, work = 0;
   x->items = ARENA_ARRAY(a, issue, (size_t)r->spans.count + 1);
   for (uint32_t i = 0; i < r->spans.count; i++) {
     const real_span *w = &r->spans.items[i];
     fit_class class = real_span_is_work((real_span_kind)w->kind) ? class_of(s, i) : FIT_CLASSES;
     if (class == FIT_CLASSES) continue;
-    const real_span *by = call_of(r, &calls, w->correlation);
+    uint32_t call = call_table_find(&calls, w->correlation);
+    const real_span *by = call != REAL_NONE ? &r->spans.items[call] : w;
     work++;
-    called += by != NULL;
-    if (by == NULL) by = w;
+    called += call != REAL_NONE;
     x->items[x->count++] = (issue){ by->begin_ns, by == w ? w->begin_ns : by->end_ns,
                                     capped_mul(w->end_ns - w->begin_ns, PS_PER_NS), i, class };
   }
+  ARRAY_FREE(&calls);
   /* A trace that begins within a step lacks the calls of its first kernels. */
   x->has_calls = called > 0 && called >= work - work / 10;
   if (x->count > 0) qsort(x->items, x->count, sizeof *x->items, by_issue);
@@ -223,15 +182,9 @@ static void count_host(issues *x, arena *a)
 
 static int64_t sum_up_to(const host_sums *s, int64_t at_ns)
 {
-  uint32_t low = 0, high = s->count;
-  while (low < high) {
-    uint32_t middle = low + (high - low) / 2;
-    if (s->items[middle].at_ns <= at_ns)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low == 0 ? 0 : s->items[low - 1].total;
+  const host_sum after = { at_ns + 1, INT64_MIN };
+  uint32_t count = array_count_before(s->items, s->count, sizeof after, &after, by_time);
+  return count == 0 ? 0 : s->items[count - 1].total;
 }
 
 int64_t host_sum_between(const host_sums *s, int64_t from_ns, int64_t to_ns)

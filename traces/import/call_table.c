@@ -23,14 +23,8 @@ call_table call_table_of(const real_run *r)
 
 uint32_t call_table_find(const call_table *t, uint32_t correlation)
 {
-  uint32_t low = 0, high = t->count;
-  while (low < high) {
-    uint32_t middle = low + (high - low) / 2;
-    if (t->items[middle].correlation < correlation)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  bool found = low < t->count && t->items[low].correlation == correlation;
-  return found && correlation != 0 ? t->items[low].span : REAL_NONE;
+  const numbered_call key = { .correlation = correlation };
+  uint32_t at = array_count_before(t->items, t->count, sizeof key, &key, by_correlation);
+  bool found = at < t->count && t->items[at].correlation == correlation;
+  return found && correlation != 0 ? t->items[at].span : REAL_NONE;
 }

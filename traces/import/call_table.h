@@ -1,5 +1,5 @@
 /*
- * The host's call that issued a piece of work, by the number that both have. Private to traces/import.
+ * The host's call that issued a piece of work, by the number that both have.
  */
 #ifndef OFFSIM_TRACES_IMPORT_CALL_TABLE_H
 #define OFFSIM_TRACES_IMPORT_CALL_TABLE_H

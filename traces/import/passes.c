@@ -78,16 +78,10 @@ static void join_stretches(finder *f)
 
 static bool is_backward(const finder *f, uint32_t thread, int64_t at_ns)
 {
-  const stretch key = { .thread = thread, .begin_ns = at_ns };
-  uint32_t low = 0, high = f->backwards.count;
-  while (low < high) {
-    uint32_t middle = low + (high - low) / 2;
-    if (by_thread(&f->backwards.items[middle], &key) <= 0)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  const stretch *s = low > 0 ? &f->backwards.items[low - 1] : NULL;
+  const stretch after = { .thread = thread, .begin_ns = at_ns + 1 };
+  uint32_t count =
+      array_count_before(f->backwards.items, f->backwards.count, sizeof after, &after, by_thread);
+  const stretch *s = count > 0 ? &f->backwards.items[count - 1] : NULL;
   return s != NULL && s->thread == thread && at_ns <= s->end_ns;
 }
 

@@ -210,16 +210,16 @@ run_memory run_memory_of(const real_run *r, arena *a)
   return m;
 }
 
+static int by_event_time(const void *left, const void *right)
+{
+  const real_memory_event *a = left, *b = right;
+  return (a->time_ns > b->time_ns) - (a->time_ns < b->time_ns);
+}
+
 int64_t run_memory_at(const run_memory *m, int64_t time_ns)
 {
   const real_memory_array *events = &m->run->events;
-  uint32_t low = 0, high = events->count;
-  while (low < high) {
-    uint32_t middle = low + (high - low) / 2;
-    if (events->items[middle].time_ns <= time_ns)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return m->allocated_bytes[low];
+  const real_memory_event after = { .time_ns = time_ns + 1 };
+  return m->allocated_bytes[array_count_before(events->items, events->count, sizeof after, &after,
+                                               by_event_time)];
 }
