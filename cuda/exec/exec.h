@@ -50,7 +50,6 @@ typedef struct cuda_options {
   uint32_t rests_from;  /* from this step on, 0: never, the GPU rests after every few ops, several
                          * times as long as they took, so that it draws little power and keeps its
                          * clock */
-  uint32_t patience_ms; /* until a note on stderr says where an iteration is; 0: a minute */
   bool every_op; /* hooks.op_done for every op, as soon as it is done: contents of all ops, but
                   * slow */
 } cuda_options;
@@ -73,6 +72,10 @@ bool cuda_exec_knows(const plan *p, const cuda_options *options, diag *d);
 bool cuda_exec_fits(const cuda_exec *e, const plan *p, diag *d);
 exec_outcome cuda_exec_iteration(cuda_exec *e, const plan *p, const exec_step *step, diag *d);
 const char *cuda_exec_finding(const cuda_exec *e);
+
+/* Prints a note with the ops that the hosts issue, once, if the iteration has lasted a minute when
+ * the clock (clock.h) shows this. A thread of the executor looks at the clock. */
+void cuda_exec_note_at(const cuda_exec *e, int64_t now_ps);
 
 /* The contents of a live buffer, copied to host memory that is valid until the next call for the
  * same rank; while hooks.op_done runs, of a buffer that the op wrote. */

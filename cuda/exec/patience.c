@@ -3,14 +3,13 @@
  * print nothing.
  */
 #include <assert.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "cuda/device/clock.h"
 #include "cuda/exec/state.h"
 
-enum { PATIENCE_MS = 60 * 1000, MOST_RANKS_TOLD = 8 };
+enum { PATIENCE_S = 60, MOST_RANKS_TOLD = 8 };
 
 struct patience {
   const cuda_exec *exec;
@@ -34,12 +33,6 @@ static const char *where(const rank_run *r, arena *a)
   return arena_printf(a, "; rank %" PRIu32 " is at %s", r->number, stage_op_text(r->stage, at, a));
 }
 
-static int64_t patience_ms(const cuda_exec *e)
-{
-  assert(e->options.patience_ms <= INT32_MAX);
-  return e->options.patience_ms > 0 ? e->options.patience_ms : PATIENCE_MS;
-}
-
 static void tell(const cuda_exec *e)
 {
   assert(e->step != NULL && e->layout->rank_count > 0);
@@ -50,10 +43,25 @@ static void tell(const cuda_exec *e)
       text = arena_printf(&scratch, "%s%s", text, where(&e->ranks[i], &scratch));
       told++;
     }
-  diag_note(e->d, (source_pos){ 0 },
-            "step %" PRIu32 " has taken %" PRId64 " ms so far, and goes on%s", e->step->number,
-            patience_ms(e), text);
+  diag_note(e->d, (source_pos){ 0 }, "step %" PRIu32 " has taken %d s so far, and goes on%s",
+            e->step->number, PATIENCE_S, text);
   arena_release(&scratch);
+}
+
+/* Once for each iteration. The lock is held. */
+static void look(patience *p, int64_t now_ps)
+{
+  if (!p->waits || now_ps < p->deadline_ps) return;
+  tell(p->exec);
+  p->waits = false;
+}
+
+void cuda_exec_note_at(const cuda_exec *e, int64_t now_ps)
+{
+  assert(e->patience != NULL);
+  pthread_mutex_lock(&e->patience->lock);
+  look(e->patience, now_ps);
+  pthread_mutex_unlock(&e->patience->lock);
 }
 
 /* ---- the thread that looks at the clock ------------------------------------------------------ */
@@ -71,13 +79,11 @@ static void *look_at_the_clock(void *context)
   while (!p->ends) {
     struct timespec until = time_of(p->deadline_ps);
     assert(p->deadline_ps >= 0);
-    if (!p->waits)
+    if (p->waits)
+      pthread_cond_timedwait(&p->changed, &p->lock, &until);
+    else
       pthread_cond_wait(&p->changed, &p->lock);
-    else if (pthread_cond_timedwait(&p->changed, &p->lock, &until) == ETIMEDOUT && p->waits &&
-             clock_now_ps() >= p->deadline_ps) {
-      tell(p->exec);
-      p->waits = false;
-    }
+    look(p, clock_now_ps());
   }
   pthread_mutex_unlock(&p->lock);
   return NULL;
@@ -105,7 +111,7 @@ static void change(patience *p, bool waits, bool ends)
   assert(!p->ends && !(waits && ends));
   p->waits = waits;
   p->ends = ends;
-  p->deadline_ps = clock_now_ps() + patience_ms(p->exec) * PS_PER_MS;
+  p->deadline_ps = clock_now_ps() + PATIENCE_S * PS_PER_S;
   pthread_cond_signal(&p->changed);
   pthread_mutex_unlock(&p->lock);
 }
