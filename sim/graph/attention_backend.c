@@ -1,13 +1,9 @@
 /*
- * Transformer Engine's choice (attention/dot_product_attention/utils.py: get_attention_backend,
- * d0067d0d), as far as it concerns training of decoders.
- *
- * flash-attn is installed in every image. It is deterministic from 2.4.1 on, which images from
- * 24.03 on have. It accepts head widths up to 256, and only value heads as wide as the query's.
- *
- * cuDNN runs from compute capability 8.0 on. Its backward is deterministic from 9.0 on (cuDNN
- * 8.9.5, in images from 23.10 on), from 10.0 on only without dropout (cuDNN 9.18.1, in images from
- * 26.02 on; common/fused_attn/fused_attn.cpp: nvte_get_fused_attn_backend).
+ * Transformer Engine's choice (attention/dot_product_attention/utils.py: get_attention_backend;
+ * common/fused_attn/fused_attn.cpp: nvte_get_fused_attn_backend; d0067d0d), as far as it concerns
+ * causal self-attention in training. Libraries are those of the image: flash-attn 2,
+ * and a cuDNN as new as Transformer Engine's rules ask for (8.9.5 for determinism on Hopper, 9.18.1 on
+ * Blackwell, 9.5 for wide heads, 9.23 for 256 on Blackwell), which is assumed.
  *
  * If both are possible, TE picks flash-attn below 9.0 and cuDNN from 9.0 on.
  */
@@ -15,29 +11,52 @@
 
 #include "sim/graph/sizes.h"
 
-enum { FLASH_MOST_WIDTH = 256, HOPPER = 90, BLACKWELL = 100 };
+enum {
+  HOPPER = 90,
+  BLACKWELL = 100,
+  /* 1.3 and older: "version 2 does not support deterministic execution". 43 runs that NVIDIA recorded with
+   * the image 24.01 (TE 1.2) and deterministic algorithms were unfused. */
+  TE_DETERMINISTIC_FLASH = SOFTWARE_VERSION(1, 4),
+  TE_DETERMINISTIC_BLACKWELL = SOFTWARE_VERSION(2, 12), /* 27fc168e */
+  TE_WIDE_BLACKWELL = SOFTWARE_VERSION(2, 18),          /* bffde8f4 */
+};
 
+/* Values as wide as queries, up to 256. */
 static bool flash_is_available(const settings *s, int64_t qk_dim, int64_t v_dim)
 {
-  if (!s->software.nvte_flash_attn || qk_dim > FLASH_MOST_WIDTH || qk_dim != v_dim) return false;
-  bool deterministic = !s->software.nvte_allow_nondeterministic_algo;
-  return !deterministic || image_is_from(s, 2024, 3);
+  if (!s->software.nvte_flash_attn || qk_dim > 256 || qk_dim != v_dim) return false;
+  return s->software.nvte_allow_nondeterministic_algo ||
+         s->derived.software.transformer_engine >= TE_DETERMINISTIC_FLASH;
 }
 
-static bool fused_is_available(const settings *s)
+static bool fused_takes_widths(const settings *s, int64_t qk_dim, int64_t v_dim)
 {
-  if (!s->software.nvte_fused_attn) return false;
+  int capability = s->derived.compute_capability;
+  bool latent = qk_dim == 192 && v_dim == 128; /* DeepSeek's */
+  if (qk_dim % 8 != 0 || v_dim % 8 != 0) return false;
+  if (qk_dim <= 128 && v_dim <= 128) return true;
+  if (capability < HOPPER) return false;
+  if (capability < BLACKWELL)
+    return qk_dim <= 256 && v_dim <= 256 &&
+           (qk_dim == v_dim || latent || qk_dim < 128 || v_dim < 128);
+  return latent || (qk_dim == 256 && v_dim == 256 && s->model.attention_dropout <= 0 &&
+                    s->derived.software.transformer_engine >= TE_WIDE_BLACKWELL);
+}
+
+static bool fused_is_available(const settings *s, int64_t qk_dim, int64_t v_dim)
+{
+  if (!s->software.nvte_fused_attn || !fused_takes_widths(s, qk_dim, v_dim)) return false;
   if (s->software.nvte_allow_nondeterministic_algo) return true;
-  if (s->derived.compute_capability >= BLACKWELL)
-    return s->model.attention_dropout <= 0 && image_is_from(s, 2026, 2);
-  return s->derived.compute_capability >= HOPPER;
+  if (s->derived.compute_capability < BLACKWELL) return s->derived.compute_capability >= HOPPER;
+  return s->model.attention_dropout <= 0 &&
+         s->derived.software.transformer_engine >= TE_DETERMINISTIC_BLACKWELL;
 }
 
 static attention_backend automatic(const settings *s, int64_t qk_dim, int64_t v_dim)
 {
   bool half = s->training.bf16 || s->training.fp16;
   bool flash = half && flash_is_available(s, qk_dim, v_dim);
-  bool fused = half && fused_is_available(s);
+  bool fused = half && fused_is_available(s, qk_dim, v_dim);
   if (flash && fused)
     return s->derived.compute_capability >= HOPPER ? ATTENTION_BACKEND_FUSED
                                                    : ATTENTION_BACKEND_FLASH;

@@ -109,7 +109,7 @@ static tensor_id te_cross_entropy(graph *g, const settings *s, tensor_id logits,
                                   token_shape t)
 {
   tensor_id loss = graph_tensor_new(g, "token_losses", DTYPE_FP32, t.sequence, t.batch, 0, 0);
-  bool apart = image_is_from(s, 2026, 8); /* Transformer Engine 01bbe3ee, of July 2026 */
+  bool apart = s->derived.software.transformer_engine >= SOFTWARE_VERSION(2, 18); /* 01bbe3ee */
   tensor_id gradient = apart ? graph_tensor_new(g, "logits_gradient", DTYPE_FP32, t.sequence,
                                                 t.batch, vocabulary_part(s), 0)
                              : 0;
