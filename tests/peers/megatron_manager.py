@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What Megatron-LM's own offload manager issues: its file fine_grained_activation_offload.py, run on a stub of torch.
 
-    python3 tests/peers/megatron_manager.py FILE < jobs.json > logs.json
+    python3 tests/peers/megatron_manager.py FILE [fixed|pr7575] < jobs.json > logs.json
+
+With a mode the manager has the changes of megatron_manager_fixes.py.
 
 The stub has streams and events that only note what is asked of them, and tensors without contents. A job says in which
 order micro-batches pass, which groups each layer of a chunk has, and the bytes of each group's tensors; the manager is
@@ -23,6 +25,8 @@ import inspect
 import json
 import sys
 import types
+
+from megatron_manager_fixes import mend
 
 # A layer's groups in the order in which forward commits them.
 COMMITS = ("qkv_linear", "core_attn", "attn_proj", "attn_norm", "expert_fc1", "moe_act", "mlp_norm")
@@ -204,14 +208,15 @@ class Layer:
         tags = self.tags[name]
         unpacked, self.tags[name] = tags[max(0, len(tags) - count):], tags[:max(0, len(tags) - count)]
         for tag in unpacked:
-            self.manager.cur_backward_chunk().tensor_pop(tag)
+            chunk = self.at_start[name] if self.job["mended"] else self.manager.cur_backward_chunk()
+            chunk.tensor_pop(tag)
 
     def backward(self, action, name):
         handler = self.at_start[name]
         if handler is None:
             return
         if action == "-":
-            self.at_commit[name].on_group_commit_backward(name)
+            call(self.at_commit[name].on_group_commit_backward, name=name, group=self.groups[name])
         elif action == "=":
             self.unpack(name, len(self.tags[name]))
         elif action == "!":
@@ -275,6 +280,8 @@ def run_job(loaded, job):
 
 def main():
     loaded = load(sys.argv[1])
+    if len(sys.argv) > 2:
+        mend(loaded, sys.argv[2])
     json.dump([run_job(loaded, job) for job in json.load(sys.stdin)], sys.stdout)
 
 

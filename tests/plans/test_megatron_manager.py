@@ -1,8 +1,9 @@
 """Copies and waits of `offsim plan` compared with those that Megatron-LM's own offload manager issues, over drawn settings.
 
-OFFSIM_MEGATRON_MANAGER names copies of megatron/core/pipeline_parallel/fine_grained_activation_offload.py, each after the
-mode that it is: "as_released=FILE", or "as_released=FILE,pr7575=PATCHED_FILE"; the file of a tag after the version of
-software.megatron: "core_v0.18=FILE". tests/peers/megatron_manager.py runs them.
+OFFSIM_MEGATRON_MANAGER names copies of megatron/core/pipeline_parallel/fine_grained_activation_offload.py: main's of August
+2026 as "as_released=FILE", and after it, with commas, that of a tag after the version of software.megatron:
+"core_v0.18=FILE". tests/peers/megatron_manager.py runs them; for the modes fixed and pr7575 main's, with the changes of
+megatron_manager_fixes.py.
 """
 
 import collections
@@ -31,6 +32,7 @@ MOE = ["num_experts=8", "moe_ffn_hidden_size=1024", "moe_grouped_gemm=true", "mo
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------
 
+MENDED = ["fixed", "pr7575"]
 VERSIONS = ["core_v0.16", "core_v0.17", "core_v0.18", "core_v0.19"]  # and main, which is the default
 
 
@@ -76,7 +78,8 @@ def draw(r, mode):
                for layer in range((c * stages + rank) * layers_of_chunk, (c * stages + rank + 1) * layers_of_chunk)]
               for c in range(virtual)]
     return keys, {"pp_rank": rank, "virtual_stages": virtual, "chunks": chunks, "delta_bytes": delta, "fraction": fraction,
-                  "max_inflight": inflight, "recompute": recompute, "overlap": overlap, "iterations": 2}
+                  "max_inflight": inflight, "recompute": recompute, "overlap": overlap, "iterations": 2,
+                  "mended": mode in MENDED}
 
 
 # ---- reading plans ---------------------------------------------------------------------------------------------------
@@ -197,13 +200,15 @@ def difference(keys, job, warmup, steady, logs):
     return None
 
 
-@pytest.mark.parametrize("mode", ["as_released", "fixed", "pr7575", *VERSIONS])
+@pytest.mark.parametrize("mode", ["as_released", *MENDED, *VERSIONS])
 def test_same_copies_and_waits(offsim, mode):
-    if mode not in GIVEN:
+    given = GIVEN.get("as_released" if mode in MENDED else mode)
+    if given is None:
         pytest.skip(f"OFFSIM_MEGATRON_MANAGER names no copy of Megatron-LM's manager for {mode}")
     drawn = jobs_of(offsim, mode)
-    done = subprocess.run([sys.executable, ROOT / "tests/peers/megatron_manager.py", GIVEN[mode]], text=True,
-                          input=json.dumps([job for _, job, _, _ in drawn]), capture_output=True, check=True)
+    command = [sys.executable, ROOT / "tests/peers/megatron_manager.py", given, *([mode] if mode in MENDED else [])]
+    done = subprocess.run(command, text=True, input=json.dumps([job for _, job, _, _ in drawn]), capture_output=True,
+                          check=True)
     different = [found for row, logs in zip(drawn, json.loads(done.stdout)) if (found := difference(*row, logs))]
     assert not different, f"{len(different)} of {SETTINGS}:\n" + "\n".join(different[:5])
     assert any("recompute" in key for keys, *_ in drawn for key in keys)
