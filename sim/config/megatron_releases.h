@@ -1,8 +1,6 @@
 /*
- * Released Megatron-LM: which defects of its fine-grained activation offloading each version has, a row
- * for each. Versions are those of software.megatron, oldest first; 0.16 and 0.17 have the same file.
- *
- *   name   first version   last version   upstream   what it changes
+ * Released Megatron-LM: its versions (software.megatron), and which defects of its fine-grained activation
+ * offloading each of them has.
  *
  * Read in fine_grained_activation_offload.py at the tags core_v0.16.0, core_v0.16.1, core_v0.17.0,
  * core_v0.17.1, core_v0.18.0, core_v0.18.2 and core_v0.19.0, and in main at d98e8a64 (22 August 2026).
@@ -12,6 +10,34 @@
 
 #include "sim/config/settings.h"
 
+/*
+ * Oldest first. A day of main (software.megatron_day) has the code of one version, and a version is the code of
+ * one day:
+ *
+ *   version   the first day on which main had its offload manager   the day on which the release left main
+ *
+ * The last row's second day is the newest that offsim knows. 0.16 and 0.17 have the same manager, so 0.17's first
+ * day is the one after 0.16 left. That of 0.18 is #4692, that of 0.19 #3697, that of main #6553.
+ */
+/* clang-format off */
+#define MEGATRON_VERSIONS(X)            \
+  X(CORE_V0_16, 20260115, 20260202)     \
+  X(CORE_V0_17, 20260203, 20260331)     \
+  X(CORE_V0_18, 20260521, 20260601)     \
+  X(CORE_V0_19, 20260702, 20260728)     \
+  X(MAIN_2026_08, 20260818, 20260822)
+/* clang-format on */
+
+/* The day of a version, as a number: 20260202. */
+int megatron_version_day(uint32_t version);
+/* The version whose code main had on a day; the oldest on days before it. */
+uint32_t megatron_version_on(int day);
+/* Main had no fine-grained activation offloading before this day. */
+int megatron_first_day(void);
+
+/*
+ *   name   first version   last version   upstream   what it changes
+ */
 /* clang-format off */
 #define MEGATRON_DEFECTS(X)                                                                                       \
   X(INLINE_RELOAD, CORE_V0_16, MAIN_2026_08, "#7398, fix #7399",                                                  \

@@ -966,7 +966,14 @@ static bool check_version(const settings *s, diag *d)
   setting_key version = KEY_software_megatron;
   uint32_t has = s->software.megatron;
 
-  return need(s, d,
+  bool too_old = s->offload.system == SYSTEM_megatron && s->derived.megatron_day != 0 &&
+                 s->derived.megatron_day < megatron_first_day();
+
+  return need(s, d, !too_old, KEY_offload_fine_grained_activation_offloading,
+              KEY_software_megatron_day,
+              "fine_grained_activation_offloading needs megatron_day 2026-01-15 or later; it is %s",
+              s->software.megatron_day) &&
+         need(s, d,
               o->fine_grained_offloading_max_inflight_offloads == UNSET ||
                   has >= MEGATRON_CORE_V0_18,
               KEY_offload_fine_grained_offloading_max_inflight_offloads, version,

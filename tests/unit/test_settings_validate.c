@@ -403,6 +403,10 @@ static const struct {
     "container is \"ubuntu:22.04\"; it must be the name of a PyTorch image with its month, such as "
     "pytorch:25.09-py3" },
   { "megatron_day=2026-05-30", NULL },
+  { "megatron=core_v0.18 megatron_day=2026-05-30", NULL },
+  { "megatron=core_v0.18 megatron_day=2026-07-02",
+    "megatron_day is 2026-07-02, when main had the offloading of core_v0.19, and megatron is "
+    "core_v0.18; leave one of the two out" },
   { EXPERTS "add_bias_linear=true tensor_model_parallel_size=2 sequence_parallel=true "
             "expert_tensor_parallel_size=2",
     "add_bias_linear works in experts only with expert_tensor_parallel_size 1, as in Megatron-LM; "

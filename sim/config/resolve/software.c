@@ -1,4 +1,5 @@
 /* The software of the run, and what follows from its age. */
+#include "sim/config/megatron_releases.h"
 #include "sim/config/resolve/steps.h"
 
 /* megatron/training/determinism.py sets these if they are not set. */
@@ -15,13 +16,31 @@ static void resolve_determinism(settings *s, arena *a)
   }
 }
 
+/* A day decides the version, and a version the day; without both it is the newest code. */
 static bool resolve_megatron(settings *s, diag *d)
 {
-  setting_key key = KEY_software_megatron_day;
-  const char *day = s->software.megatron_day;
+  setting_key key = KEY_software_megatron_day, version = KEY_software_megatron;
+  const char *text = s->software.megatron_day;
+  int day;
 
-  return need(s, d, day[0] == '\0' || software_day_of(day, &s->derived.megatron_day), key, key,
-              "megatron_day is \"%.200s\"; it must be a day, such as 2026-05-30", day);
+  if (text[0] == '\0') {
+    s->derived.megatron_day = s->given[version] ? megatron_version_day(s->software.megatron) : 0;
+    return true;
+  }
+  if (!need(s, d, software_day_of(text, &day), key, key,
+            "megatron_day is \"%.200s\"; it must be a day, such as 2026-05-30", text)) {
+    return false;
+  }
+  uint32_t on_day = megatron_version_on(day);
+  s->derived.megatron_day = day;
+  if (!need(s, d, !s->given[version] || s->software.megatron == on_day, key, version,
+            "megatron_day is %s, when main had the offloading of %s, and megatron is %s; leave one "
+            "of the two out",
+            text, key_rows[version].words[on_day], chosen_word(s, version))) {
+    return false;
+  }
+  s->software.megatron = (megatron_choice)on_day;
+  return true;
 }
 
 bool resolve_software(settings *s, arena *a, diag *d)
