@@ -14,9 +14,9 @@
 enum {
   HOPPER = 90,
   BLACKWELL = 100,
-  /* 1.3 and older: "version 2 does not support deterministic execution". 43 runs that NVIDIA recorded with
+  /* 1.2 and older: "version 2 does not support deterministic execution". 43 runs that NVIDIA recorded with
    * the image 24.01 (TE 1.2) and deterministic algorithms were unfused. */
-  TE_DETERMINISTIC_FLASH = SOFTWARE_VERSION(1, 4),
+  TE_DETERMINISTIC_FLASH = SOFTWARE_VERSION(1, 3),
   TE_DETERMINISTIC_BLACKWELL = SOFTWARE_VERSION(2, 12), /* 27fc168e */
   TE_WIDE_BLACKWELL = SOFTWARE_VERSION(2, 18),          /* bffde8f4 */
 };

@@ -54,7 +54,7 @@ void part_leaves_graph(graph *g)
 
 bool parts_last_for_the_step(const settings *s)
 {
-  return !image_is_from(s, 2025, 10);
+  return !megatron_is_from(s, 20260106, 2025, 10);
 }
 
 /* Whether the experts save a copy of their input: low precision does, and so does a permutation

@@ -20,8 +20,8 @@ void part_freed(graph *g, tensor_id t);
 /* The newest part leaves its graph; g->layer is its layer. See graph_part. */
 void part_leaves_graph(graph *g);
 
-/* Up to Megatron-LM a56a0b001d (January 2026; image 25.09) attention was a part of its own, and
- * parts kept their inputs, outputs and gradients until the whole step was over. */
+/* Before Megatron-LM a56a0b001d (6 January 2026, #2236) attention was a part of its own, and parts kept their
+ * inputs, outputs and gradients until the whole step was over. */
 bool parts_last_for_the_step(const settings *s);
 
 /* models/common/utils.py, should_free_input: which parts of a MoE layer empty their input. */

@@ -42,6 +42,12 @@ bool image_is_from(const settings *s, int year, int month)
   return image.year > year || (image.year == year && image.month >= month);
 }
 
+bool megatron_is_from(const settings *s, int day, int year, int month)
+{
+  return s->derived.megatron_day > 0 ? s->derived.megatron_day >= day
+                                     : image_is_from(s, year, month);
+}
+
 /*
  * Megatron-LM's RerunDataIterator saves each micro-batch of a step (core/rerun_state_machine.py). In
  * May 2026 (5e4fc931, #4103) get_batch began to put the device's tensors into that very dictionary;

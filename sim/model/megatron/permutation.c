@@ -97,12 +97,12 @@ row_pair moe_permute(graph *g, const settings *s, const permutation *p, row_pair
 /*
  * moe_utils.py, unpermute: deterministic algorithms add rows with index_add, whose autograd node
  * keeps them (its formula expands the gradient "as source"), and allocate the zeros of the sum
- * twice. This came with Megatron-LM 56818f9e50 (2025-10); images before 25.09 ran the older
- * scatter_add, which keeps only indexes.
+ * twice. This came with Megatron-LM 56818f9e50 (16 October 2025); the older scatter_add keeps only
+ * indexes.
  */
 static bool unpermute_keeps_rows(const settings *s)
 {
-  return image_is_from(s, 2025, 9) && s->training.deterministic_mode &&
+  return megatron_is_from(s, 20251016, 2025, 9) && s->training.deterministic_mode &&
          !s->model.moe_permute_fusion;
 }
 
