@@ -126,7 +126,7 @@ place_id lower_refer(emitter *e, place_id from);
 /* The first of the places that refer to the gradient's buffer. */
 place_id lower_root(const emitter *e, place_id p);
 /* Whether the place has not been dropped; always true for parameters. */
-bool lower_is_alive(emitter *e, place_id p);
+bool lower_is_alive(const emitter *e, place_id p);
 uint32_t lower_tensor_row(emitter *e, tensor_id t);
 /* Index into program.parameters. */
 uint32_t lower_parameter(emitter *e, tensor_id parameter);

@@ -37,10 +37,11 @@ static bool *dropped_flag(emitter *e, place_id p)
   return &e->dropped[p];
 }
 
-bool lower_is_alive(emitter *e, place_id p)
+bool lower_is_alive(const emitter *e, place_id p)
 {
   assert((p & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) || p < e->program->places.count);
-  return (p & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) || !*dropped_flag(e, p);
+  return (p & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) || p >= e->dropped_capacity ||
+         !e->dropped[p];
 }
 
 void lower_drop(emitter *e, place_id p)
