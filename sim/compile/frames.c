@@ -54,9 +54,14 @@ static void release(walk *w, held_buffers *held)
 void frames_forward_done(walk *w, instance_id i)
 {
   assert(w->forward_seen && w->instances[i] != NULL);
-  const place_id *batch = walk_program(w, i)->batch;
   w->last_forward = i;
   if (holds_last_pass(w->settings)) release(w, &w->held_by_popped);
+}
+
+void frames_keep_batch(walk *w, instance_id i)
+{
+  assert(w->instances[i] != NULL && w->stream == STREAM_COMPUTE);
+  const place_id *batch = walk_program(w, i)->batch;
   for (int k = 0; k < BATCH_TENSORS; k++)
     if (batch[k] != 0) give_to_iterator(w, i, batch[k]);
 }

@@ -24,6 +24,8 @@
 #include "sim/compile/walk.h"
 
 void frames_forward_done(walk *w, instance_id i);
+/* Call it when all operators of the forward have run: in a pair that is later. */
+void frames_keep_batch(walk *w, instance_id i);
 void frames_backward_begins(walk *w, instance_id i);
 void frames_backward_done(walk *w, instance_id i);
 void frames_end(walk *w); /* call it when the schedule returns */

@@ -51,6 +51,7 @@ static void run_forward(walk *w, instance_id i)
   else
     walk_run(w, i, code, 0, code->count);
   frames_forward_done(w, i);
+  frames_keep_batch(w, i);
 }
 
 static void begin_backward(walk *w, instance_id i)
@@ -109,6 +110,7 @@ static void finish_pair(walk *w)
 {
   assert(w->ahead.direction == MARK_FORWARD && w->back.direction == MARK_BACKWARD);
   combined_finish(w);
+  frames_keep_batch(w, w->ahead.instance);
   end_backward(w, w->back.instance);
 }
 
