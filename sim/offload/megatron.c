@@ -289,6 +289,18 @@ static void take_group(group_list *l, uint32_t group)
   assert(taken == group && "the list has the group");
 }
 
+/* In the first iteration a chunk has a name from that group's start marker on. */
+static bool has_begun(const manager *m, uint32_t position, name_id name)
+{
+  const chunk_groups *c = groups_at(m, position);
+  uint32_t started = m->handlers[position].started;
+
+  assert(started <= c->count);
+  for (uint32_t g = 1; g <= started; g++)
+    if (name == 0 || c->name[g] == name) return true;
+  return false;
+}
+
 /* The place in order.backward of the next chunk that has the name and has not begun to come back,
  * or backward_known. */
 static uint32_t front_backward(const manager *m, name_id name)
@@ -296,6 +308,9 @@ static uint32_t front_backward(const manager *m, name_id name)
   uint32_t b = m->next_with[name][m->backward_next];
 
   assert(m->backward_next <= m->backward_known && m->backward_known <= m->order.backward_count);
+  while (m->iteration == ITERATION_WARMUP && b < m->backward_known &&
+         !has_begun(m, m->order.backward[b], name))
+    b = m->next_with[name][b + 1];
   return b < m->backward_known ? b : m->backward_known;
 }
 
