@@ -27,8 +27,8 @@ dtype residual_dtype(const settings *s);
 bool uses_te(const settings *s);
 /* software.container was released in this month or later. */
 bool image_is_from(const settings *s, int year, int month);
-/* Whether the run has a change that Megatron-LM's main got on that day (20260106). Where the day of its code is
- * unknown, images from that month on are taken to have it. */
+/* Whether the run has a change that Megatron-LM's main got on that day (20260106). Where the day of
+ * its code is unknown, images from that month on are taken to have it. */
 bool megatron_is_from(const settings *s, int day, int year, int month);
 /* Whether the data iterator keeps the micro-batches of a step on the device until the next one. */
 bool keeps_batches(const settings *s);

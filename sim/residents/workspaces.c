@@ -36,9 +36,9 @@ static int64_t configured_bytes(const char *config)
 }
 
 /* PyTorch's own default (aten/src/ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize): 32 MiB on
- * Hopper and, since PyTorch #175344 (opened on 19 February 2026), on compute capabilities 10 and 12. The GB200
- * cases of tests/fidelity have it with images of April and June 2026, and not with those of November 2025 and
- * February 2026; that the image of March lacks it is assumed. */
+ * Hopper and, since PyTorch #175344 (opened on 19 February 2026), on compute capabilities 10 and 12. The
+ * GB200 cases of tests/fidelity have it with images of April and June 2026, and not with those of
+ * November 2025 and February 2026; that the image of March lacks it is assumed. */
 int64_t cublas_workspace_bytes(const settings *s, int compute_capability)
 {
   int64_t configured = configured_bytes(s->software.cublas_workspace_config);
@@ -150,12 +150,13 @@ static void write_fp8_weights(static_writer *w)
 }
 
 /*
- * Tensors of a few bytes that outlive a step, a block each. Their number is counted, not derived: what is left of
- * the static memory of NVIDIA's recorded runs is 9 blocks of 512 bytes on H100 and GB200, 7 on A100 (stages
- * with the loss); allocator snapshots of Megatron-LM on H200, of runs without APEX, have 9 of them on a whole model,
- * and 7 and 10 on the two stages of a pipeline with two chunks each. Known among those are pretrain's start time,
- * the loss scale of one, the optimizer's flag, each chunk's rotary frequencies, and of the last stage the sum
- * and the last value of the loss. The error is at most 1 KiB a rank.
+ * Tensors of a few bytes that outlive a step, a block each. Their number is counted, not derived: what
+ * is left of the static memory of NVIDIA's recorded runs is 9 blocks of 512 bytes on H100 and GB200, 7 on
+ * A100 (stages with the loss); allocator snapshots of Megatron-LM on H200, of runs without APEX, have 9 of
+ * them on a whole model, and 7 and 10 on the two stages of a pipeline with two chunks each. Known among
+ * those are pretrain's start time, the loss scale of one, the optimizer's flag, each chunk's rotary
+ * frequencies, and of the last stage the sum and the last value of the loss. The error is at most 1 KiB a
+ * rank.
  */
 void write_build_tensors(static_writer *w)
 {

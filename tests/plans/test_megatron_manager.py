@@ -147,9 +147,15 @@ def order_of(passes):
 
 
 def comparable(events):
-    """Without what orders nothing: waits for events after no copy, of which compilation leaves some out. Tensors of a group
-    that are fetched at their use come in the order of their use."""
-    kept = [event for event in events if not (event[0] == "wait" and not event[3])]
+    """Without what orders nothing: waits for events after no copy, of which compilation leaves some out, and repeated waits.
+    Tensors of a group that are fetched at their use come in the order of their use."""
+    kept, seen = [], []
+    for event in events:
+        if event[0] != "wait":
+            kept.append(event)
+        elif event[3] and event not in seen:
+            kept.append(event)
+            seen.append(event)
     start = 0
     while start < len(kept):
         end = start
