@@ -85,7 +85,7 @@ static void lower_whole_forward(lowering *l)
  * training_step); here the initial gradient is divided instead. */
 static double first_gradient(const settings *s)
 {
-  assert(s->derived.num_microbatches > 0);
+  assert(!uses_hf(s) || s->derived.num_microbatches > 0);
   return uses_hf(s) ? 1 / (double)s->derived.num_microbatches : 1;
 }
 
