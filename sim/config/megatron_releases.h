@@ -16,7 +16,7 @@
  *
  *   version   the first day on which main had its offload manager   the day on which the release left main
  *
- * The last row's second day is the newest that offsim knows. 0.16 and 0.17 have the same manager, so 0.17's first
+ * 0: the newest day that offsim knows. 0.16 and 0.17 have the same manager, so 0.17's first
  * day is the one after 0.16 left. That of 0.18 is #4692, that of 0.19 #3697, that of main #6553.
  */
 /* clang-format off */
@@ -25,10 +25,10 @@
   X(CORE_V0_17, 20260203, 20260331)     \
   X(CORE_V0_18, 20260521, 20260601)     \
   X(CORE_V0_19, 20260702, 20260728)     \
-  X(MAIN_2026_08, 20260818, 20260822)
+  X(MAIN_2026_08, 20260818, 0)
 /* clang-format on */
 
-/* The day of a version, as a number: 20260202. */
+/* The day of a version, as a number: 20260202; 0: the newest. */
 int megatron_version_day(uint32_t version);
 /* The version whose code main had on a day; the oldest on days before it. */
 uint32_t megatron_version_on(int day);

@@ -98,8 +98,7 @@ static bool is_outside(const static_writer *w, const fsdp_group *g)
  * those of February and April, nor since expert parallelism came on 22 October 2025 (268fda08). */
 static bool stays_gathered(const static_writer *w, const fsdp_group *g)
 {
-  int day = w->s->derived.megatron_day;
-  bool older = day > 0 ? day < 20251022 : !image_is_from(w->s, FIRST_MEGATRON_FSDP_YEAR, 1);
+  bool older = !megatron_is_from(w->s, 20251022, FIRST_MEGATRON_FSDP_YEAR, 1);
   return is_outside(w, g) && (older || is_recent(w->s));
 }
 

@@ -24,7 +24,7 @@ static bool resolve_megatron(settings *s, diag *d)
   int day;
 
   if (text[0] == '\0') {
-    s->derived.megatron_day = s->given[version] ? megatron_version_day(s->software.megatron) : 0;
+    s->derived.megatron_day = megatron_version_day(s->software.megatron);
     return true;
   }
   if (!need(s, d, software_day_of(text, &day), key, key,
