@@ -107,7 +107,7 @@ static bool begin_policies(walk *w, const compilation *c, arena *a, diag *d)
 {
   assert(w->rank->ops.count == 0 && w->pp_rank < c->plan.rank_count);
   const rank_shape *shape = &c->shapes[w->pp_rank];
-  w->policy = &offload_system_of(w->settings->offload.system)->policy;
+  w->policy = offload_policy_of(w->settings);
   w->beside = offload_beside(w->settings);
   if (w->policy->begin != NULL) w->state = w->policy->begin(shape, c->iteration, a, d);
   if (w->beside != NULL) w->beside_state = w->beside->begin(shape, c->iteration, a, d);

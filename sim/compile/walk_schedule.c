@@ -22,7 +22,7 @@ static void device_sync(walk *w)
   for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
     walk_host_sync(w, streams[i]);
   if (w->settings->parallel.overlap_moe_expert_parallel_comm) walk_host_sync(w, STREAM_A2A);
-  if (offload_scope_of(w->settings) == OFFLOAD_EXPERTS) walk_host_sync(w, STREAM_PACK);
+  if (stashes_experts(w->settings)) walk_host_sync(w, STREAM_PACK);
 }
 
 static bool is_in_parts(const walk *w, instance_id i)

@@ -194,6 +194,13 @@ offload_scope offload_scope_of(const settings *s)
   return offload_systems[s->offload.system].scope;
 }
 
+bool stashes_experts(const settings *s)
+{
+  system_choice system = s->offload.system;
+
+  return s->offload.moe_paged_stash && (system == SYSTEM_paged_stash || system == SYSTEM_megatron);
+}
+
 bool offloads_layers(const settings *s)
 {
   return offload_scope_of(s) == OFFLOAD_LAYERS;

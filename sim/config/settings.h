@@ -141,6 +141,9 @@ bool settings_set_key(settings *s, setting_key key, const char *text, source_pos
 
 /* The groups that the model marks for offload.system; resolved settings. */
 offload_scope offload_scope_of(const settings *s);
+/* Whether experts' saved tensors go to Megatron-LM's paged stash: alone, or beside fine-grained
+ * offloading. */
+bool stashes_experts(const settings *s);
 bool offloads_layers(const settings *s); /* whole layers */
 
 /* model.implementation is hf: eager PyTorch, not Megatron-LM; of resolved settings. */

@@ -2,6 +2,8 @@
 
 #include <assert.h>
 
+#include "sim/offload/stash_beside.h"
+
 static const offload_descriptor *const systems[OFFLOAD_SYSTEM_COUNT] = {
 #define X(name, ...) [SYSTEM_##name] = &name##_system,
   OFFLOAD_SYSTEMS(X)
@@ -15,6 +17,17 @@ const offload_descriptor *offload_system_of(system_choice system)
   assert(o->theory.group_leaves != NULL && o->theory.entry_leaves != NULL &&
          "a system says what it must save");
   return o;
+}
+
+static bool has_stash_beside(const settings *s)
+{
+  assert(s->offload.system != SYSTEM_EMPTY);
+  return stashes_experts(s) && s->offload.system != SYSTEM_paged_stash;
+}
+
+const offload_policy *offload_policy_of(const settings *s)
+{
+  return has_stash_beside(s) ? &stash_beside_policy : &offload_system_of(s->offload.system)->policy;
 }
 
 const offload_policy *offload_beside(const settings *s)
@@ -40,6 +53,7 @@ int64_t theoretical_saving_bytes(const rank_shape *r, arena *a)
   const theory_rules *rules = &offload_system_of(r->settings->offload.system)->theory;
   int64_t weights = r->settings->offload.layer_offloading ? theory_weight_bytes(rules, r, a) : 0;
 
+  if (has_stash_beside(r->settings)) return stash_beside_saving_bytes(r, a);
   return theory_saving_bytes(rules, r, a) + weights;
 }
 

@@ -53,6 +53,10 @@ OFFLOAD_SYSTEMS(X)
 
 const offload_descriptor *offload_system_of(system_choice system);
 
+/* What moves activations, as the settings say: the system's policy, or with Megatron-LM's paged stash
+ * beside its fine-grained offloading that of both. */
+const offload_policy *offload_policy_of(const settings *s);
+
 /* Whether frozen weights may visit the device beside this system. */
 bool layer_offloading_goes_beside(system_choice system);
 

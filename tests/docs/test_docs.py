@@ -35,6 +35,9 @@ PREDICTED = {
                                  "--set offload_modules= --set use_distributed_optimizer=true "
                                  "--set offload_optimizer_states=true",
     "paged-stash.svg": "docs/examples/paged-stash.yaml",
+    "stash-beside-modules.svg": "docs/examples/paged-stash.yaml --set fine_grained_activation_offloading=true "
+                                "--set offload_modules=core_attn,attn_proj,mlp_norm --set offload.mode=fixed "
+                                "--set nvte_cpu_offload_v1=true",
     "te-v1.svg": "docs/examples/te-layers.yaml --set system=te_v1",
     "te-v2.svg": "docs/examples/te-layers.yaml",
     "te-v2-manual.svg": "docs/examples/te-manual.yaml",

@@ -138,6 +138,8 @@ MATRIX = [
      of_modules("moe_act", "overlap_moe_expert_parallel_comm=true")),
     ("cuda graphs", LLAMA, [], of_modules("core_attn", "cuda_graph_impl=transformer_engine", "cuda_graph_modules=attn")),
     ("paged stash", STASH, SMALL_STASH, ["moe_paged_stash=true"]),
+    ("paged stash and modules", STASH, SMALL_STASH,
+     ["moe_paged_stash=true", *of_modules("core_attn attn_proj", "min_offloaded_tensor_size=0", "offload.mode=fixed")]),
     ("deepseek, seven modules", DEEPSEEK, [], of_modules(
         "attn_norm core_attn attn_proj mlp_norm expert_fc1 moe_act qkv_linear")),
 ]

@@ -50,11 +50,9 @@ void note_unmodelled(const settings *s, diag *d)
   note(s, d, t->cuda_graph_impl == GRAPHS_LOCAL || t->cuda_graph_impl == GRAPHS_FULL_ITERATION,
        KEY_training_cuda_graph_impl,
        "buffers that its graphs keep, and their own pool, are not modelled");
-  note(s, d, s->offload.moe_paged_stash && s->offload.system != SYSTEM_paged_stash,
-       KEY_offload_moe_paged_stash,
+  note(s, d, s->offload.moe_paged_stash && !stashes_experts(s), KEY_offload_moe_paged_stash,
        "the stash beside another offload system is not modelled; predicted without it");
-  note(s, d, s->offload.system == SYSTEM_paged_stash && !marks_stash(s),
-       KEY_offload_moe_paged_stash,
+  note(s, d, stashes_experts(s) && !marks_stash(s), KEY_offload_moe_paged_stash,
        "nothing is stashed: Transformer Engine marks what may be in its fused grouped MLP alone, "
        "which needs use_transformer_engine_op_fuser, fp8_recipe mxfp8 and the flex dispatcher");
   note(s, d, has_choice(&s->offload.offload_modules, OFFLOAD_GDP_QKV), KEY_offload_offload_modules,

@@ -204,8 +204,8 @@ static tensor_id grouped_products(graph *g, const expert_rows *r, moe_frame *fra
  * (pytorch/ops/fused/grouped_mlp.py). */
 static bool stashes(const settings *s, const moe_sizes *m, bool fp8)
 {
-  return offload_scope_of(s) == OFFLOAD_EXPERTS && m->is_static && fp8 &&
-         s->model.use_transformer_engine_op_fuser && s->training.fp8_recipe == FP8_RECIPE_MXFP8;
+  return stashes_experts(s) && m->is_static && fp8 && s->model.use_transformer_engine_op_fuser &&
+         s->training.fp8_recipe == FP8_RECIPE_MXFP8;
 }
 
 /* The operator fuser's grouped MLP as one group. */
