@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/compile/muon.h"
 
 enum { TENSORS_AT_ONCE = OPTIMIZER_TENSORS, STATES = OPTIMIZER_STATES, GROUPS = 4 };
 
@@ -235,6 +236,50 @@ static void add_tensor(step_context *c, const stepped *p, bool decays)
   }
 }
 
+/* Muon's matrices have momentum alone. */
+static bool steps_by_muon(const walk *w, const stepped *p)
+{
+  assert(p->state_count > 0);
+  return optimizer_is_muon(w->settings->training.optimizer) && p->state_count < STATES;
+}
+
+static void step_by_muon(step_context *c, const stepped *p)
+{
+  const optimizer_buffers *b = c->buffers;
+  const rank_parameters *r = &b->list->rank;
+  const parameter *matrix = &r->list.items[p->parameter];
+  uint32_t weight = b->of_weight[p->parameter], in = r->places[p->parameter].buffer;
+  plan_view weight_view = r->buffered ? last_elements(r, p, (dtype)matrix->type) : whole;
+  bool has_main = p->main != NO_PARAMETER;
+  assert(p->elements == parameter_elements(matrix) && "ranks step whole matrices");
+  close_kernel(c);
+  int64_t bytes = muldiv_i64(c->bytes_left, p->elements, c->elements_left);
+  muon_step(c->w, &(muon_matrix){
+                      .parameter = matrix,
+                      .operands = { .gradient = b->of_gradient[p->parameter],
+                                    .gradient_view = last_elements(
+                                        r, p, (dtype)r->buffers.items[in].gradient_type),
+                                    .weight = has_main ? b->of_allocation[p->main] : weight,
+                                    .weight_view = has_main ? whole : weight_view,
+                                    .states = { b->of_allocation[p->states[0]] },
+                                    .state_count = 1,
+                                    .elements = p->elements },
+                      .copy = has_main ? weight : NO_BUFFER,
+                      .copy_view = weight_view,
+                  });
+  c->bytes_left -= bytes;
+  c->elements_left -= p->elements;
+}
+
+static void step_tensor(step_context *c, const stepped *p, bool decays)
+{
+  if (p->elements == 0) return;
+  if (steps_by_muon(c->w, p))
+    step_by_muon(c, p);
+  else
+    add_tensor(c, p, decays);
+}
+
 uint32_t optimizer_group_of(const parameter *p)
 {
   return (p->is_expert ? 2U : 0U) + (p->role == PARAMETER_VECTOR ? 0U : 1U);
@@ -253,8 +298,8 @@ bool optimizer_step_buffers(walk *w, const optimizer_buffers *b, int64_t bytes)
   kernel_new(&c.open);
   for (uint32_t group = 0; group < GROUPS; group++) {
     for (uint32_t i = 0; i < all.count; i++)
-      if (all.items[i].elements > 0 && optimizer_group_of(&b->list->rank.list.items[i]) == group)
-        add_tensor(&c, &all.items[i], optimizer_group_decays(group));
+      if (optimizer_group_of(&b->list->rank.list.items[i]) == group)
+        step_tensor(&c, &all.items[i], optimizer_group_decays(group));
     close_kernel(&c);
   }
   assert(c.elements_left == 0 && c.bytes_left == 0 && "all bytes are shared out");

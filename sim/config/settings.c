@@ -211,6 +211,12 @@ bool uses_hf(const settings *s)
   return s->model.implementation == IMPLEMENTATION_HF;
 }
 
+bool optimizer_is_muon(optimizer_choice optimizer)
+{
+  return optimizer == OPTIMIZER_MUON || optimizer == OPTIMIZER_DIST_MUON ||
+         optimizer == OPTIMIZER_ADAPTIVE_MUON;
+}
+
 void choice_add(choice_list *list, uint32_t choice)
 {
   assert(choice < 32); /* bits of `set` */

@@ -148,6 +148,8 @@ bool offloads_layers(const settings *s); /* whole layers */
 
 /* model.implementation is hf: eager PyTorch, not Megatron-LM; of resolved settings. */
 bool uses_hf(const settings *s);
+/* Muon, or an optimizer that orthogonalises as it does. */
+bool optimizer_is_muon(optimizer_choice optimizer);
 
 /* The word of a CHOICE, as it was given or derived. */
 const char *chosen_word(const settings *s, setting_key key);

@@ -60,6 +60,8 @@ static const host_work works[KERNEL_KINDS] = {
   [KERNEL_MOE_SORT_CHUNKS_BACKWARD] = { .operators = 10 },
   /* scales, quantizers, the state of a recipe */
   [KERNEL_QUANTIZE] = { .operators = 6, .checks = 1 },
+  [KERNEL_MUON_NORM] = { .operators = 3 },
+  [KERNEL_MUON_PRODUCT] = { .operators = 1 },
   [KERNEL_CROSS_ENTROPY_MAXIMA] = { .operators = 10 },
   [KERNEL_CROSS_ENTROPY_SUMS] = { .operators = 25 },
   [KERNEL_CROSS_ENTROPY_LOSS] = { .operators = 20 },

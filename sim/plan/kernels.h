@@ -115,6 +115,12 @@
     vocabulary_part, NONE, NONE) \
   X(ROLL,                     "roll",                     MEMORY,    "rows cols", "the next position's value in a sequence, 0 for the last", \
     roll, NONE, NONE) \
+  X(MUON_UPDATE,              "muon_update",              MEMORY,    "elements",    "decay, momentum or step of a matrix by Muon", \
+    NONE, NONE, NONE) \
+  X(MUON_NORM,                "muon_norm",                MEMORY,    "elements",    "the norm of a matrix", \
+    NONE, NONE, NONE) \
+  X(MUON_PRODUCT,             "muon_product",             GEMM,      "m n k batch; layout", "a product of a Newton-Schulz iteration [and an addend]", \
+    NONE, NONE, NONE) \
   X(ELEMENTWISE,              "elementwise",              MEMORY,    "elements",    "any of these, in plans written by hand", \
     NONE, NONE, NONE) \
   X(COPY,                     "copy",                     MEMORY,    "elements",    "contiguous copy, transpose, concatenation", \

@@ -62,12 +62,6 @@ optimizer_shard_list optimizer_order(const settings *s, const parameter_list *pa
   return by_group(parameters, &shards, a);
 }
 
-bool optimizer_is_muon(optimizer_choice optimizer)
-{
-  return optimizer == OPTIMIZER_MUON || optimizer == OPTIMIZER_DIST_MUON ||
-         optimizer == OPTIMIZER_ADAPTIVE_MUON;
-}
-
 static const dtype main_params_types[] = {
   [MAIN_PARAMS_FP32] = DTYPE_FP32,
   [MAIN_PARAMS_FP16] = DTYPE_FP16,

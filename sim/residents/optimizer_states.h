@@ -26,8 +26,6 @@
 
 #include "sim/residents/static_writer.h"
 
-bool optimizer_is_muon(optimizer_choice optimizer);
-
 /* The shards in the order of the optimizer's groups: dense before experts; vectors, which have no
  * weight decay, before matrices. */
 optimizer_shard_list optimizer_order(const settings *s, const parameter_list *parameters,

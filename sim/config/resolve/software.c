@@ -76,3 +76,14 @@ void resolve_layer_wise_layout(settings *s)
   s->derived.layer_wise_layout =
       s->derived.layer_wise_optimizer && s->parallel.use_layer_wise_param_layout;
 }
+
+/* The default was blockwise until 21 August 2026 (Megatron-LM #6380). */
+void resolve_muon(settings *s)
+{
+  bool older = s->derived.megatron_day > 0 ? s->derived.megatron_day < 20260821
+                                           : s->software.megatron != MEGATRON_MAIN_2026_08;
+
+  if (older && !s->given[KEY_training_muon_tp_mode]) {
+    s->training.muon_tp_mode = MUON_BLOCKWISE;
+  }
+}

@@ -120,6 +120,21 @@ static bool check_moving_states(const settings *s, diag *d)
                "offload_optimizer_states does not work with optimizer_cpu_offload"));
 }
 
+/* core/optimizer/emerging_optimizers.py stops at the first step otherwise. */
+static bool check_muon(const settings *s, diag *d)
+{
+  int64_t groups = s->model.num_query_groups, tp = s->parallel.tensor_model_parallel_size;
+  bool splits = optimizer_is_muon(s->training.optimizer) && s->training.muon_split_qkv &&
+                !s->model.multi_latent_attention;
+
+  return need(s, d, !splits || groups % tp == 0, KEY_training_optimizer,
+              KEY_parallel_tensor_model_parallel_size,
+              "optimizer %s with muon_split_qkv needs whole groups of queries on each tensor "
+              "parallel rank; num_query_groups is %" PRId64
+              ", tensor_model_parallel_size is %" PRId64,
+              chosen_word(s, KEY_training_optimizer), groups, tp);
+}
+
 static bool check_deferral(const settings *s, diag *d)
 {
   const struct training_settings *t = &s->training;
@@ -136,5 +151,5 @@ static bool check_deferral(const settings *s, diag *d)
 bool validate_training(const settings *s, diag *d)
 {
   return check_precision(s, d) && check_whose_optimizer(s, d) && check_optimizer(s, d) &&
-         check_moving_states(s, d) && check_deferral(s, d);
+         check_moving_states(s, d) && check_muon(s, d) && check_deferral(s, d);
 }
