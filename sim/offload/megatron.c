@@ -779,9 +779,11 @@ static void backward_end(void *state, walk *w, instance_id i)
 
 /* ---- report ---- */
 
-static const char *joined(const manager *m, const char *before, const char *more)
+static const char *joined(const manager *m, const char *before, uint32_t count, const char *what)
 {
-  return before ? arena_printf(m->memory, "%s; %s", before, more) : more;
+  assert(count > 0);
+  if (before == NULL) return arena_printf(m->memory, "%u %s", count, what);
+  return arena_printf(m->memory, "%s; %u %s", before, count, what);
 }
 
 static const char *defects(void *state)
@@ -789,46 +791,35 @@ static const char *defects(void *state)
   manager *m = state;
   assert(m->has[MEGATRON_INLINE_RELOAD] || m->unordered_reloads == 0);
   assert(m->has[MEGATRON_EARLY_READ] || m->early_entries == 0);
+  const struct {
+    uint32_t count;
+    const char *what;
+  } found[] = {
+    { m->unordered_reloads,
+      "tensors are copied back on the compute stream without waiting for their "
+      "copy to the host (Megatron-LM issue #7398)" },
+    { m->late_groups, "groups come back after the marker at which compute would have waited for "
+                      "them: nothing waits (not reported upstream)" },
+    { m->early_entries,
+      "tensors are read while they are on their way back, by a recomputation that "
+      "begins before compute waits for their group (not reported upstream)" },
+    { m->unmanaged_groups,
+      "groups after a kept one are not offloaded, because their chunk's handler "
+      "counts as finished (fixed by Megatron-LM PR #6783)" },
+    { m->groups_behind_kept, "groups stay on the device, because a kept group inside them is still "
+                             "pending (mended by Megatron-LM PR #3697)" },
+  };
   const char *met = NULL;
+  bool early = m->has[MEGATRON_KEPT_RELOADS] && m->iteration == ITERATION_STEADY;
 
-  if (m->unordered_reloads != 0)
+  for (size_t k = 0; k < sizeof found / sizeof found[0]; k++)
+    if (found[k].count != 0) met = joined(m, met, found[k].count, found[k].what);
+  if (early && m->back_most > m->kept.margin_count)
     met = arena_printf(m->memory,
-                       "%u tensors are copied back on the compute stream without waiting for their "
-                       "copy to the host (Megatron-LM issue #7398)",
-                       m->unordered_reloads);
-  if (m->late_groups != 0)
-    met = joined(m, met,
-                 arena_printf(m->memory,
-                              "%u groups come back after the marker at which compute would have "
-                              "waited for them: nothing waits (not reported upstream)",
-                              m->late_groups));
-  if (m->early_entries != 0)
-    met = joined(m, met,
-                 arena_printf(m->memory,
-                              "%u tensors are read while they are on their way back, by a "
-                              "recomputation that begins before compute waits for their group (not "
-                              "reported upstream)",
-                              m->early_entries));
-  if (m->unmanaged_groups != 0)
-    met = joined(m, met,
-                 arena_printf(m->memory,
-                              "%u groups after a kept one are not offloaded, because their chunk's "
-                              "handler counts as finished (fixed by Megatron-LM PR #6783)",
-                              m->unmanaged_groups));
-  if (m->groups_behind_kept != 0)
-    met = joined(m, met,
-                 arena_printf(m->memory,
-                              "%u groups stay on the device, because a kept group inside them is "
-                              "still pending (mended by Megatron-LM PR #3697)",
-                              m->groups_behind_kept));
-  if (m->has[MEGATRON_KEPT_RELOADS] && m->iteration == ITERATION_STEADY &&
-      m->back_most > m->kept.margin_count)
-    met = joined(m, met,
-                 arena_printf(m->memory,
-                              "up to %u groups are back early, %u more than if all were offloaded, "
-                              "because kept groups reload others too (fixed by "
-                              "Megatron-LM PR #7575)",
-                              m->back_most, m->back_most - m->kept.margin_count));
+                       "%s%sup to %u groups are back early, %u more than if all were offloaded, "
+                       "because kept groups reload others too (fixed by Megatron-LM PR #7575)",
+                       met != NULL ? met : "", met != NULL ? "; " : "", m->back_most,
+                       m->back_most - m->kept.margin_count);
   return met;
 }
 
