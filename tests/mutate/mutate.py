@@ -13,6 +13,7 @@ as long as its line of code is the same.
     tests/mutate/mutate.py --jobs 2            all of them: hours
     tests/mutate/mutate.py --units sim/verify  one folder, unit tests only
     tests/mutate/mutate.py --retry             survivors again, with the tests of today
+    tests/mutate/mutate.py --cover --units     which unit tests run which lines, as a start elsewhere: coverage.json
 """
 
 import argparse
@@ -77,12 +78,14 @@ class Coverage:
         self.path = path
         self.tests = json.loads(path.read_text()) if path.exists() else {}
 
+    def missing(self, tree, tests):
+        return [test for test in tests if self.tests.get(test, {}).get("digest") != digest_of(tree, test)]
+
     def measure(self, tree, tests):
         for test in tests:
-            if self.tests.get(test, {}).get("digest") != digest_of(tree, test):
-                self.tests[test] = {"digest": digest_of(tree, test), **measure(tree, test, FOLDERS)}
-                print(f"{test}: {', '.join(self.tests[test]['failing']) or 'covered'}", flush=True)
-                self.path.write_text(json.dumps(self.tests))
+            self.tests[test] = {"digest": digest_of(tree, test), **measure(tree, test, FOLDERS)}
+            print(f"{test}: {', '.join(self.tests[test]['failing']) or 'covered'}", flush=True)
+            self.path.write_text(json.dumps(self.tests))
 
     def of(self, place):
         """Tests that run a place, the fastest first: they run the line, or the nearest one that has code of its own, since
@@ -180,6 +183,7 @@ def arguments():
     parser.add_argument("--key", help="only this mutant, tried again")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "out/mutate",
                         help="copies, coverage and table (out/mutate)")
+    parser.add_argument("--cover", action="store_true", help="only measure which tests run which lines")
     parser.add_argument("--list", action="store_true", help="print the mutants and try none")
     parser.add_argument("--summary", action="store_true", help="print the score of the table and try none")
     return parser.parse_args()
@@ -214,13 +218,19 @@ def main():
     waiting = waiting_of(options, table, mutants)
     print(f"{len(waiting)} of {len(mutants)} mutants to try", flush=True)
 
+    if not waiting:
+        return 1 if summarise(table, mutants) else 0
+    first = Tree(options.folder / "tree-0", snapshot)
     coverage = Coverage(options.folder / "coverage.json")
-    if waiting:
-        tree = Tree(options.folder / "covered", snapshot, "is_coverage=true")
-        coverage.measure(tree, tree.unit_programs() + ([] if options.units else test_files(snapshot)))
+    missing = coverage.missing(first, first.unit_programs() + ([] if options.units else test_files(snapshot)))
+    if missing:
+        coverage.measure(Tree(options.folder / "covered", snapshot, "is_coverage=true"), missing)
+    if options.cover:
+        return 0
 
-    def work(job):
-        tree = Tree(options.folder / f"tree-{job}", snapshot)
+    trees = [first] + [Tree(first.copy(options.folder / f"tree-{job}"), snapshot) for job in range(1, options.jobs)]
+
+    def work(tree):
         while True:
             with table.lock:
                 place = waiting.pop(0) if waiting else None
@@ -233,7 +243,7 @@ def main():
             print(f"{time.monotonic() - began:6.1f} s  {result}  {by}  {place}", flush=True)
 
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for done in [pool.submit(work, job) for job in range(options.jobs)]:
+        for done in [pool.submit(work, tree) for tree in trees]:
             done.result()
     return 1 if summarise(table, mutants) else 0
 

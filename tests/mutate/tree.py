@@ -62,6 +62,12 @@ class Tree:
             path = os.path.relpath((folder / BUILD / entry["file"]).resolve(), folder)
             self.objects[path] = entry["output"]
 
+    def copy(self, folder):
+        """A copy with what is built, unless there is one: ninja goes by times, which stay."""
+        if not folder.exists():
+            subprocess.run(["cp", "-a", self.root, folder], check=True)
+        return folder
+
     def run(self, command, check=False, cpu_limit_s=None):
         try:
             done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, errors="replace",
