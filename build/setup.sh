@@ -43,7 +43,7 @@ set_up() {
 generate() {
   case $1 in
   release) args='is_debug=false' ;;
-  without-cuda) args='is_debug=false nvcc="" use_mpi=true' ;;
+  without-cuda) args='nvcc="" use_mpi=true' ;; # -O0: it runs little
   debug) args='' ;;
   san) args='is_debug=false is_clang=true is_asan=true is_ubsan=true nvcc=""' ;;
   clang-release) args='is_debug=false is_clang=true nvcc=""' ;;

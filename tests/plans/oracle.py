@@ -67,6 +67,8 @@ def without(runs, others):
 
 
 def meet(runs, others):
+    if others is WHOLE:
+        return bool(runs)
     return without(runs, others) != runs
 
 
@@ -339,9 +341,11 @@ class Memory:
         """The ops that have written what is in these bytes, and the bytes that none has written."""
         found = []
         for op, written in reversed(self.writers):
+            if not runs:
+                break
             if meet(runs, written):
                 found.append(op)
-                runs = without(runs, written)
+                runs = () if written is WHOLE else without(runs, written)
         return found, runs
 
 
@@ -422,8 +426,8 @@ def conflicts(ranks):
     found = set()
     for rank in ranks.values():
         for op, demand in demands(rank):
-            begins = known[2 * graph.index[id(op)]]
-            if demand is None or any(not begins >> end[a] & 1 for a in set(map(id, demand))):
+            begins = known[2 * graph.index[id(op)]].to_bytes(len(graph.before) // 8 + 1, "little")
+            if demand is None or any(not begins[end[a] >> 3] >> (end[a] & 7) & 1 for a in set(map(id, demand))):
                 found.add(op.line)
     return sorted(found)
 

@@ -33,7 +33,8 @@ def shrink_model(r, model):
     model.update(hidden_size=heads * r.choice([8, 16, 32]), ffn_hidden_size=r.choice([32, 64, 128]),
                  vocab_size=r.choice([200, 256]), make_vocab_size_divisible_by=r.choice([1, 8, 128]))
     for key, width in (("kv_lora_rank", 16), ("q_lora_rank", 16), ("qk_head_dim", 8), ("qk_pos_emb_head_dim", 8),
-                       ("v_head_dim", r.choice([8, 16])), ("moe_ffn_hidden_size", r.choice([16, 32])),
+                       ("v_head_dim", r.choice([8, 16])), ("linear_key_head_dim", 16), ("linear_value_head_dim", 8),
+                       ("moe_ffn_hidden_size", r.choice([16, 32])),
                        ("moe_shared_expert_intermediate_size", 32)):
         if model.get(key):
             model[key] = width
