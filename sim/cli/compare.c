@@ -234,11 +234,12 @@ static bool compare(const compare_options *o, bool *same, arena *a, diag *d)
 
 static bool only_of_records(const compare_options *o, diag *d)
 {
-  if (!o->outputs && o->without.a == NULL && o->plot == NULL && o->gates[GATE_OVERHEAD_ERROR] < 0)
+  if (!o->outputs && o->without.a == NULL && o->plot_rank == 0 && o->gates[GATE_OVERHEAD_ERROR] < 0)
     return true;
-  return diag_error(d, (source_pos){ 0 },
-                    "--outputs, --without, --plot and --max-overhead-error are for two records of "
-                    "offsim");
+  return diag_error(
+      d, (source_pos){ 0 },
+      "--outputs, --without, --plot-rank and --max-overhead-error are for two records of "
+      "offsim");
 }
 
 static bool only_of_real_runs(const compare_options *o, diag *d)
@@ -283,6 +284,7 @@ static bool compare_real_files(compare_options *o, char **files, int count, int 
     return diag_error(d, (source_pos){ record, 0, 0 },
                       "is a prediction; a configuration cannot be given with it");
   o->real.json = o->json;
+  o->real.plot = o->plot;
   o->real.max_peak_error = o->gates[GATE_PEAK_ERROR];
   o->real.max_step_error = o->gates[GATE_STEP_ERROR];
   o->real.min_ratio = o->gates[GATE_RATIO];

@@ -8,6 +8,7 @@
 #include "sim/base/units.h"
 #include "sim/cli/threads.h"
 #include "sim/predict/expected_run.h"
+#include "sim/report/plot.h"
 #include "sim/report/real_comparison.h"
 
 enum { PPM_OF_PERCENT = 10000, MOST_GATES = 5 };
@@ -132,6 +133,14 @@ bool real_rank(int64_t asked, int64_t ranks, const real_run *r, uint32_t *rank, 
 
 /* ---- all ---- */
 
+static bool write_junit(const char *path, const gate_list *gates, diag *d)
+{
+  file_writer w;
+  if (!file_open(&w, path, d)) return false;
+  real_gates_junit(gates->items, gates->count, w.stream);
+  return file_close(&w, d);
+}
+
 static bool print(const real_options *o, const real_comparison *c, bool *held, arena *a, diag *d)
 {
   gate_list gates = { .count = 0 };
@@ -146,11 +155,8 @@ static bool print(const real_options *o, const real_comparison *c, bool *held, a
     if (!gates.items[i].held)
       fprintf(stderr, "offsim: gate --%s: %s\n", gates.items[i].name, gates.items[i].finding);
   }
-  if (o->junit == NULL) return true;
-  file_writer w;
-  if (!file_open(&w, o->junit, d)) return false;
-  real_gates_junit(gates.items, gates.count, w.stream);
-  return file_close(&w, d);
+  return (o->plot == NULL || real_comparison_plot(c, o->plot, a, d)) &&
+         (o->junit == NULL || write_junit(o->junit, &gates, d));
 }
 
 /* Of a run of several steps the last one; returns how many passes come before it. */
@@ -189,7 +195,8 @@ bool compare_with_real(const real_options *o, const char *record, const load_opt
 {
   expectation e = { .is_predicted = false };
   real_run r;
-  bool ok = record != NULL ? read_record(&e, record, a, d) : predict_here(&e, load, a, d);
+  bool ok = (o->plot == NULL || plot_check_path(o->plot, d)) &&
+            (record != NULL ? read_record(&e, record, a, d) : predict_here(&e, load, a, d));
   real_run_init(&r, a);
   for (int i = 0; ok && i < count; i++)
     ok = real_run_read(&r, files[i], 0, d);

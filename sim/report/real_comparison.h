@@ -18,6 +18,9 @@ typedef struct real_gate {
 void real_comparison_table(const real_comparison *c, FILE *out, arena *a);
 void real_comparison_json(const real_comparison *c, const real_gate *gates, uint32_t gate_count,
                           FILE *out);
+/* Both timelines above each other, and memory; by the file's name an .svg, .png or .pdf. False after a diag
+ * error. */
+bool real_comparison_plot(const real_comparison *c, const char *path, arena *a, diag *d);
 /* JUnit's XML: a test case for each gate. */
 void real_gates_junit(const real_gate *gates, uint32_t gate_count, FILE *out);
 

@@ -226,6 +226,23 @@ def test_memory(offsim, ops, tmp_path):
             "function": "forward"} in row["owners"]
 
 
+def test_picture(offsim, ops, tmp_path):
+    """Each op with a lane is a bar, on both sides; the curve of memory is the snapshot's."""
+    trace, snapshot, picture = (tmp_path / name for name in ("trace.json", "snapshot.pickle", "picture.svg"))
+    trace.write_text(json.dumps(as_trace(ops)))
+    snapshot.write_bytes(as_snapshot(ops))
+    offsim("compare", *SCENARIO, trace, snapshot, "--plot", picture, check=0)
+    drawn = picture.read_text()
+    bars = sum(op["end_ps"] > op["begin_ps"] for op in ops)
+    assert bars <= drawn.count("<path") + drawn.count("<rect")
+    one = offsim("compare", *SCENARIO, trace, snapshot, "--plot", tmp_path / "again.svg", check=0)
+    assert one.status == 0 and (tmp_path / "again.svg").read_text() == drawn
+    refused = offsim("compare", *SCENARIO, trace, "--plot", tmp_path / "picture.gif")
+    assert refused.status == 2 and "picture.gif" in refused.stderr
+    snapshot_alone = offsim("compare", *SCENARIO, snapshot, "--plot", picture)
+    assert snapshot_alone.status == 2 and "do not give the GPU's times" in snapshot_alone.stderr
+
+
 def test_refusals(offsim, record, ops, tmp_path):
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(as_trace(ops)))
