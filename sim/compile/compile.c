@@ -2,6 +2,7 @@
 
 #include <assert.h>
 
+#include "sim/compile/attributes.h"
 #include "sim/compile/graphs.h"
 #include "sim/compile/walk.h"
 #include "sim/model/chunk.h"
@@ -99,6 +100,7 @@ static walk walk_new(compilation *c, const settings *s, uint32_t pp_rank, arena 
 static void walk_release(walk *w)
 {
   assert(w->references.count == w->rank->buffers.count);
+  attributes_release(w);
   ARRAY_FREE(&w->references);
   ARRAY_FREE(&w->host_keys);
 }

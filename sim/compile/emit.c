@@ -91,6 +91,12 @@ void emit_drop(emitter *e, ref r)
   lower_drop(e, lower_operand(e, r));
 }
 
+void emit_attribute(emitter *e, ref r, uint32_t number)
+{
+  assert(r != 0 && r < e->refs.count);
+  lower_instruction(e, I_ATTRIBUTE, lower_operand(e, r), number);
+}
+
 void emit_drop_saved(emitter *e, uint32_t i)
 {
   assert(i < NODE_SAVED && e->node->saved[i] != 0);

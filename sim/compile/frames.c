@@ -2,6 +2,7 @@
 
 #include <assert.h>
 
+#include "sim/compile/attributes.h"
 #include "sim/compile/combined.h"
 #include "sim/graph/sizes.h"
 
@@ -115,7 +116,8 @@ static bool leave_one(walk *w, held_buffers *held, int64_t bytes)
 bool frames_leave(walk *w, int64_t bytes)
 {
   assert(bytes > 0);
-  return leave_one(w, &w->held_by_popped, bytes) || combined_keep_one(w, bytes);
+  return leave_one(w, &w->held_by_popped, bytes) || combined_keep_one(w, bytes) ||
+         attributes_keep_one(w, bytes);
 }
 
 void frames_release(walk *w)
@@ -125,4 +127,5 @@ void frames_release(walk *w)
   for (uint32_t i = 0; i < w->batches.count; i++)
     w->rank->buffers.items[w->batches.items[i]].purpose = CLASS_RETAINED;
   combined_end(w);
+  attributes_end(w);
 }

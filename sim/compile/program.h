@@ -28,6 +28,8 @@ typedef uint32_t place_id; /* 0: none */
  *   FORGET             -       layer   the layer's forward has run: frees what LEAVE has kept
  *   LEAVE              place   layer   the buffer stays until the layer's next FORGET, unless
  *                                      the layer has run for a newer micro-batch
+ *   ATTRIBUTE          place   number  an attribute of the chunk's modules refers to the buffer, and
+ *                                      no longer to the one that it was set to before
  *   REFILL             refill  -       allocates an emptied storage again, for all its places
  *   STEP               step    -       a kernel or collective
  *   DEFERRED_STEP      step    -       a kernel that may wait for the schedule's end (deferred.h)
@@ -51,6 +53,7 @@ typedef enum instruction_kind {
   I_MARK,
   I_FORGET,
   I_LEAVE,
+  I_ATTRIBUTE,
   I_REFILL,
   I_STEP,
   I_DEFERRED_STEP,

@@ -110,12 +110,13 @@ struct walk {
   host_key_array host_keys;   /* [0] is none */
   uint32_t *posted;           /* by schedule step: the event recorded after an exchange */
   uint32_t mark;
-  int64_t offloaded_groups; /* groups with at least one tensor on the host */
-  uint64_t last_offloaded;  /* the last such group: instance and number */
-  int64_t **copied_bytes;   /* by chunk and group: to the host */
-  plan_stream stream;       /* the host thread's current stream, see program_part */
-  part_cursor ahead, back;  /* combined.c: the open pair */
-  layer_leftover *left;     /* combined.c: by layer */
+  int64_t offloaded_groups;  /* groups with at least one tensor on the host */
+  uint64_t last_offloaded;   /* the last such group: instance and number */
+  int64_t **copied_bytes;    /* by chunk and group: to the host */
+  plan_stream stream;        /* the host thread's current stream, see program_part */
+  part_cursor ahead, back;   /* combined.c: the open pair */
+  layer_leftover *left;      /* combined.c: by layer */
+  operand_array *attributes; /* attributes.c: by chunk, their buffers; NO_BUFFER: not set */
   /* the pair's layers are done; its forward's exchanges run after the token exchange */
   bool exchanges_of_pair;
   held_buffers held_by_popped, held_gradient, held_to_end;

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/compile/attributes.h"
 #include "sim/compile/combined.h"
 #include "sim/compile/ddp.h"
 #include "sim/compile/deferred.h"
@@ -127,6 +128,7 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
     case I_EMPTY: act_empty_storage(w, id, a, (plan_stream)b); break;
     case I_LEAVE: combined_leave(w, id, b, in->buffer_of[a]); break;
     case I_FORGET: combined_forward_of_layer(w, id, b); break;
+    case I_ATTRIBUTE: attributes_set(w, id, b, in->buffer_of[a]); break;
     case I_MARK: walk_mark_stream(w, in->buffer_of[a], (plan_stream)b); break;
     case I_REFILL: refill(w, p, in, &p->refills.items[a]); break;
     case I_STEP: run_step(w, p, in, &p->steps.items[a]); break;

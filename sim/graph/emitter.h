@@ -49,6 +49,10 @@ ref emit_strided(emitter *e, ref r, dtype type, int64_t offset, uint32_t rank, c
  * of `r`; if `r` is a tensor, it must be that tensor's shape. */
 ref emit_permuted(emitter *e, ref r, uint32_t rank, const int64_t *shape, const uint8_t *order);
 
+/* Forward: attribute `number` of the chunk's modules refers to the storage, and no longer to what it was set
+ * to before. It keeps the storage until then, also into the next step. */
+void emit_attribute(emitter *e, ref r, uint32_t number);
+
 /* Backward: the gradient of an output (0: nothing flows into it); the i-th saved tensor; a parameter. */
 ref emit_grad_of(emitter *e, tensor_id output);
 ref emit_saved(emitter *e, uint32_t i);

@@ -208,6 +208,7 @@ typedef struct graph {
   tensor_id output;               /* hidden states for the next stage, or the loss */
   tensor_id batch[BATCH_TENSORS]; /* from the data loader, 0 = none: see sim/compile/frames.h */
   graph_place *places; /* by tensor, of parameters; NULL: they have buffers of their own */
+  uint32_t attributes; /* of modules, that refer to tensors: emit_attribute */
   bool ends_in_loss;   /* the output is the loss: its gradient starts here */
   int32_t layer;       /* the builder's current layer, and its site */
   uint32_t site;

@@ -200,3 +200,13 @@ static void attach_loss_backward(emitter *e, const graph *g, const graph_node *n
 }
 
 const operator_kind operator_attach_loss = { "attach_loss", emit_nothing, attach_loss_backward };
+
+/* ---- attributes ------------------------------------------------------------------------------ */
+
+static void attribute_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  assert(n->inputs[0] != 0 && (uint32_t)n->dims[ATTRIBUTE_NUMBER] < g->attributes);
+  emit_attribute(e, emit_input(e, n->inputs[0]), (uint32_t)n->dims[ATTRIBUTE_NUMBER]);
+}
+
+const operator_kind operator_attribute = { "attribute", attribute_forward, emit_nothing };

@@ -132,6 +132,10 @@ extern const operator_kind operator_slices, operator_join_slices;
  *   in: scores    out: how often all ranks that share a sequence choose each expert in it
  *   dims: tokens, experts, k, sequences
  */
+/* ATTRIBUTE: a module's attribute is set to the input; its number in the chunk */
+enum attribute_dims { ATTRIBUTE_NUMBER };
+extern const operator_kind operator_attribute;
+
 enum count_choices_dims { COUNT_TOKENS, COUNT_EXPERTS, COUNT_TOPK, COUNT_SEQUENCES };
 extern const operator_kind operator_count_choices;
 

@@ -65,13 +65,24 @@ static row_pair sorted_by_expert(graph *g, const settings *s, const moe_sizes *m
   return to;
 }
 
+/* `self.probs = probs`: it stays until the module's next forward. */
+static void set_attribute(graph *g, tensor_id t)
+{
+  graph_node *n = graph_add(g, &operator_attribute);
+  n->dims[ATTRIBUTE_NUMBER] = g->attributes++;
+  node_input(n, t);
+}
+
 /* MoEAlltoAllTokenDispatcher: dispatch_preprocess, token_dispatch, dispatch_postprocess. */
 static moe_dispatch alltoall_dispatch(graph *g, const settings *s, const moe_sizes *m, moe_frame *f,
                                       tensor_id x, moe_routing routing)
 {
   moe_dispatch d = { 0 };
   permutation p = { m->tokens, m->experts, m->sent, m->hidden, m->padded, m->slotted };
+  set_attribute(g, routing.probs); /* token_dispatcher.py:642 */
+  set_attribute(g, routing.map);
   row_pair rows = moe_permute(g, s, &p, (row_pair){ x, routing.probs }, routing.map, &d.restore);
+  set_attribute(g, d.restore); /* reversed_local_input_permutation_mapping */
   if (waits_before_permutation(s, m)) moe_host_waits(g);
   moe_hold(f, rows.tokens); /* moe_layer.py, custom_forward: hidden_states */
   part_leaves_graph(g);     /* the dispatcher keeps the router's probabilities */
