@@ -239,8 +239,8 @@ static void set_columns(grid *g, const char *unit, const char *last, const char 
 
 static void print_times(const real_comparison *c, FILE *out, arena *a)
 {
-  grid g = grid_new(a, T_COLUMNS, TIME_ROWS);
-  uint32_t row = 0;
+  uint32_t row = 0, passes = c->same_passes ? c->pass_count : 0;
+  grid g = grid_new(a, T_COLUMNS, TIME_ROWS + passes);
   set_columns(&g, "ms", "error,", "%");
   for (int k = 0; k < KERNEL_CLASS_COUNT; k++)
     put_time(&g, row++, arena_printf(a, "%s kernels", kernel_class_name((kernel_class)k)),
@@ -250,6 +250,8 @@ static void print_times(const real_comparison *c, FILE *out, arena *a)
   put_time(&g, row++, "H2D copies", c->h2d.busy_ps, a);
   put_time(&g, row++, "H2D exposed", c->h2d.exposed_ps, a);
   put_time(&g, row++, "GPU idle", c->idle_ps, a);
+  for (uint32_t i = 0; i < passes; i++)
+    put_time(&g, row++, pass_name(c, i, a), c->pass_figures[i].time_ps, a);
   fputc('\n', out);
   grid_print(&g, out);
 }
@@ -274,7 +276,7 @@ static void print_peaks(const real_comparison *c, FILE *out, arena *a)
   for (int k = 0; k < REAL_MEASURES; k++)
     put_bytes(&g, (uint32_t)k, arena_printf(a, "peak %s", measure_names[k]), c->peak_bytes[k], a);
   for (uint32_t i = 0; i < passes; i++)
-    put_bytes(&g, REAL_MEASURES + i, pass_name(c, i, a), c->pass_peaks[i].bytes, a);
+    put_bytes(&g, REAL_MEASURES + i, pass_name(c, i, a), c->pass_figures[i].peak_bytes, a);
   fputc('\n', out);
   grid_print(&g, out);
 }
@@ -439,7 +441,9 @@ static void json_passes(const real_comparison *c, FILE *out)
             i > 0 ? "," : "", real_pass_name(p->kind), p->microbatch, p->chunk);
     if (c->same_passes) {
       fputs(", ", out);
-      json_bytes(out, "peak", c->pass_peaks[i].bytes);
+      json_bytes(out, "peak", c->pass_figures[i].peak_bytes);
+      fputs(", ", out);
+      json_times(out, "time", c->pass_figures[i].time_ps);
     }
     fputc('}', out);
   }

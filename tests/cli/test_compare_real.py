@@ -138,6 +138,12 @@ def test_same(compare, record, ops):
             count = sum(op["kind"] == direction for op in ops)
             assert told[direction]["count"] == {"predicted": count, "measured": count} and count > 4
             assert told[direction]["same"] == count and told[direction]["place_measured"] == "own stream"
+        for found in told["passes"]:
+            of = [op for op in ops if (op["phase"], op["microbatch"]) == (found["kind"], found["microbatch"]) and op["kind"] not in NAMES]
+            time_s = (max(op["end_ps"] for op in of) - min(op["begin_ps"] for op in of)) * 1e-12
+            assert found["time"]["predicted_s"] == pytest.approx(time_s, abs=1e-9)
+            # what the step does before and after its passes counts as the nearest one
+            assert time_s - 1e-7 <= found["time"]["measured_s"] <= 1.1 * time_s
         for name, times in told["times"].items():
             if name != "idle":
                 assert times["measured_s"] == pytest.approx(times["predicted_s"], rel=1e-3, abs=1e-7), name

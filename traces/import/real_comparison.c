@@ -241,14 +241,18 @@ static int64_t idle_of(const op_range *ops, int64_t step_ps)
   return max_i64(0, step_ps - covered_ps);
 }
 
+static bool is_copy_op(const trace_op *o)
+{
+  return is(o->kind, "d2h") || is(o->kind, "h2d") || strncmp(o->kind, "disk", 4) == 0;
+}
+
 static void compare_times(real_comparison *c, const op_range *ops)
 {
   const run_summary *s = c->measured.summary;
   bool timed = c->measured.run->has_times;
   for (uint32_t i = 0; i < ops->count; i++) {
     const trace_op *o = &ops->items[ops->first + i];
-    bool copies = is(o->kind, "d2h") || is(o->kind, "h2d") || strncmp(o->kind, "disk", 4) == 0;
-    if (!copies) c->class_ps[class_of_op(o)][SIDE_PREDICTED] += o->end_ps - o->begin_ps;
+    if (!is_copy_op(o)) c->class_ps[class_of_op(o)][SIDE_PREDICTED] += o->end_ps - o->begin_ps;
   }
   for (int k = 0; k < KERNEL_CLASS_COUNT; k++)
     c->class_ps[k][SIDE_MEASURED] = timed ? s->class_ns[k] * PS_PER_NS : -1;
@@ -299,23 +303,48 @@ static int64_t highest_between(const run_memory *m, int64_t from_ns, int64_t to_
   return most;
 }
 
-static void compare_pass_peaks(real_comparison *c, const op_range *ops, const uint32_t *pass_of,
-                               arena *a)
+/* From the first op of the pass that is no copy to the last. */
+static int64_t predicted_pass_ps(const op_range *ops, const uint32_t *pass_of, uint32_t pass)
+{
+  int64_t begin_ps = INT64_MAX, end_ps = 0;
+  for (uint32_t i = 0; i < ops->count; i++) {
+    const trace_op *o = &ops->items[ops->first + i];
+    if (pass_of[i] != pass || is_copy_op(o)) continue;
+    begin_ps = min_i64(begin_ps, o->begin_ps);
+    end_ps = max_i64(end_ps, o->end_ps);
+  }
+  return max_i64(0, end_ps - begin_ps);
+}
+
+static int64_t measured_pass_ps(const real_comparison *c, uint32_t pass)
+{
+  const real_pass *p = &c->measured.run->passes.items[pass];
+  bool known = c->measured.run->has_times && p->begin_ns <= p->end_ns;
+  return known ? (p->end_ns - p->begin_ns) * PS_PER_NS : -1;
+}
+
+static int64_t measured_pass_peak(const real_comparison *c, uint32_t pass)
 {
   const real_run *r = c->measured.run;
+  if (c->measured.memory == NULL) return -1;
+  int64_t to_ns = pass + 1 < r->passes.count ? r->passes.items[pass + 1].issued_from_ns : INT64_MAX;
+  return highest_between(c->measured.memory, r->passes.items[pass].issued_from_ns, to_ns);
+}
+
+static void compare_pass_figures(real_comparison *c, const op_range *ops, const uint32_t *pass_of,
+                                 arena *a)
+{
   if (!c->same_passes) return;
-  c->pass_peaks = ARENA_ARRAY(a, pass_peak, c->pass_count);
+  c->pass_figures = ARENA_ARRAY(a, pass_figures, c->pass_count);
   for (uint32_t i = 0; i < c->pass_count; i++)
-    c->pass_peaks[i] = (pass_peak){ { -1, -1 } };
+    c->pass_figures[i] = (pass_figures){
+      .peak_bytes = { -1, measured_pass_peak(c, i) },
+      .time_ps = { predicted_pass_ps(ops, pass_of, i), measured_pass_ps(c, i) },
+    };
   for (uint32_t i = 0; i < ops->count; i++) {
     if (pass_of[i] == REAL_NONE) continue;
-    int64_t *most = &c->pass_peaks[pass_of[i]].bytes[SIDE_PREDICTED];
+    int64_t *most = &c->pass_figures[pass_of[i]].peak_bytes[SIDE_PREDICTED];
     *most = max_i64(*most, ops->items[ops->first + i].requested_bytes);
-  }
-  for (uint32_t i = 0; c->measured.memory != NULL && i < c->pass_count; i++) {
-    int64_t to_ns = i + 1 < r->passes.count ? r->passes.items[i + 1].issued_from_ns : INT64_MAX;
-    c->pass_peaks[i].bytes[SIDE_MEASURED] =
-        highest_between(c->measured.memory, r->passes.items[i].issued_from_ns, to_ns);
   }
 }
 
@@ -472,7 +501,7 @@ real_comparison compare_real(const predicted_run *predicted, const measured_run 
   compare_waits(&c);
   compare_times(&c, &ops);
   compare_peaks(&c);
-  compare_pass_peaks(&c, &ops, pass_of, a);
+  compare_pass_figures(&c, &ops, pass_of, a);
   compare_blocks(&c, a);
   return c;
 }

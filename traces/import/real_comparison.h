@@ -51,10 +51,12 @@ enum { SIDE_PREDICTED, SIDE_MEASURED, SIDES };
 
 /* ---- passes ---- */
 
-/* Highest allocated bytes while a pass is issued; predicted ones without tails of blocks. */
-typedef struct pass_peak {
-  int64_t bytes[SIDES]; /* -1: unknown */
-} pass_peak;
+typedef struct pass_figures {
+  int64_t
+      peak_bytes[SIDES]; /* highest allocated bytes while it is issued, predicted ones without tails
+                              * of blocks; -1: unknown */
+  int64_t time_ps[SIDES]; /* from its first work but copies to its last; -1: unknown */
+} pass_figures;
 
 /* ---- copies ---- */
 
@@ -141,8 +143,8 @@ typedef struct real_comparison {
   predicted_pass *passes; /* forward and backward, as predicted */
   uint32_t pass_count;
   uint32_t measured_pass_count;
-  bool same_passes;      /* as many, of the same kinds in the same order */
-  pass_peak *pass_peaks; /* [pass_count] if same_passes */
+  bool same_passes;           /* as many, of the same kinds in the same order */
+  pass_figures *pass_figures; /* [pass_count] if same_passes */
   direction_comparison d2h, h2d;
   bool same_copies; /* order, bytes, places */
   bool waits_compared;
