@@ -94,10 +94,12 @@ tensor_id graph_view(graph *g, const char *name, tensor_id base, bool contiguous
 {
   assert(base > 0 && base < g->tensors.count);
   const graph_tensor *of = &g->tensors.items[base];
+  bool dense = contiguous && of->contiguous;
   return push_tensor(g, (graph_tensor){ .name = name,
                                         .dtype = of->dtype,
                                         .requires_grad = of->requires_grad,
                                         .contiguous = contiguous,
+                                        .offset_elements = dense ? of->offset_elements : 0,
                                         .shape = { d0, d1, d2, d3 },
                                         .base = of->base,
                                         .parent = base });

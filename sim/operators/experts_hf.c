@@ -37,16 +37,16 @@ static void topk_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]);
   ref values = emit_output(e, n->outputs[0]), indices = emit_output(e, n->outputs[1]);
-  emit_moved(e, type_of(g, n->inputs[0]), elements_of(g, n->inputs[0]), (ref[]){ x, 0 },
-             (ref[]){ values, indices, 0 });
+  hf_columns_kernel(e, g, KERNEL_TOPK, n->inputs[0], n->outputs[0], (ref[]){ x, 0 },
+                    (ref[]){ values, indices, 0 });
 }
 
 static void topk_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref gx = zeroed_gradient(e, g, n->inputs[0]);
-  emit_moved(e, type_of(g, n->inputs[0]), elements_of(g, n->outputs[0]),
-             (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });
+  hf_columns_kernel(e, g, KERNEL_SCATTER_COLUMNS, n->inputs[0], n->outputs[0],
+                    (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });
 }
 
 const operator_kind operator_hf_topk = { "topk", topk_forward, topk_backward };
@@ -54,8 +54,8 @@ const operator_kind operator_hf_topk = { "topk", topk_forward, topk_backward };
 static void gather_elements_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]), columns = emit_input(e, n->inputs[1]);
-  emit_moved(e, type_of(g, n->outputs[0]), elements_of(g, n->outputs[0]), (ref[]){ x, columns, 0 },
-             (ref[]){ emit_output(e, n->outputs[0]), 0 });
+  hf_columns_kernel(e, g, KERNEL_GATHER_COLUMNS, n->inputs[0], n->outputs[0],
+                    (ref[]){ x, columns, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
 }
 
 const operator_kind operator_hf_gather_elements = { "gather_elements", gather_elements_forward,

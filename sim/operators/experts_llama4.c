@@ -13,24 +13,27 @@ static int64_t elements_of(const graph *g, tensor_id t)
   return tensor_elements(g, t);
 }
 
+/* In place of -inf: numbers of plans are finite. Its sigmoid is 0, too. */
+static const double lowest_bf16 = -0x1.fep127;
+
 /* full_like(-inf), then scatter_ into it. */
 static void scatter_forward(emitter *e, const graph *g, const graph_node *n)
 {
   tensor_id y = n->outputs[0];
   ref values = emit_input(e, n->inputs[0]), columns = emit_input(e, n->inputs[1]);
   ref to = emit_output(e, y);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, y), elements_of(g, y), (ref[]){ 0 },
+  emit_number_kernel(e, KERNEL_FILL, type_of(g, y), elements_of(g, y), lowest_bf16, (ref[]){ 0 },
                      (ref[]){ to, 0 });
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, y), elements_of(g, n->inputs[0]),
-                     (ref[]){ values, columns, 0 }, (ref[]){ to, 0 });
+  hf_columns_kernel(e, g, KERNEL_SCATTER_COLUMNS, y, n->inputs[0], (ref[]){ values, columns, 0 },
+                    (ref[]){ to, 0 });
 }
 
 static void scatter_backward(emitter *e, const graph *g, const graph_node *n)
 {
   tensor_id x = n->inputs[0];
   ref gy = emit_grad_of(e, n->outputs[0]);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, x), elements_of(g, x),
-                     (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ emit_grad_for(e, x), 0 });
+  hf_columns_kernel(e, g, KERNEL_GATHER_COLUMNS, n->outputs[0], x,
+                    (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ emit_grad_for(e, x), 0 });
 }
 
 const operator_kind operator_hf_scatter = { "scatter", scatter_forward, scatter_backward };

@@ -82,7 +82,7 @@ extern const operator_kind operator_hf_rotate_half;
 /* INTERLEAVED_TABLE: in: a rotary table  out: the first half of its columns, each twice. No
  * backward. */
 extern const operator_kind operator_hf_interleaved_table;
-/* POSITION_SCALE: out: a number for each position. No backward, and no arithmetic here. */
+/* POSITION_SCALE: out: a number for each position. No backward. */
 extern const operator_kind operator_hf_position_scale;
 /* ROTATE_COMPLEX: in: x, a table, both as complex numbers  out: their product  saved: the table. */
 extern const operator_kind operator_hf_rotate_complex;
@@ -178,7 +178,7 @@ extern const operator_kind operator_hf_grouped_linear;
 /* ---- experts_llama4.c ------------------------------------------------------------------------ */
 
 /* SCATTER: in: x [rows, k], columns  out: y [rows, more], x at its columns and -inf elsewhere
- * saved: the columns. No arithmetic here. */
+ * saved: the columns. */
 extern const operator_kind operator_hf_scatter;
 /* TILE (repeat): in: x  out: y, several copies of x one after the other. */
 extern const operator_kind operator_hf_tile;

@@ -9,15 +9,28 @@
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
+/* [.., 1, positions, width] or [.., positions, 1, width] */
+static int64_t positions_of(const graph_tensor *table)
+{
+  assert(table->rank == 4 && (table->shape[1] == 1 || table->shape[2] == 1));
+  return table->shape[1] * table->shape[2];
+}
+
 /* One table of complex numbers: angles, the numbers, and these scaled. */
 static void complex_table(emitter *e, const graph *g, const graph_node *n)
 {
+  const graph_tensor *table = &g->tensors.items[n->outputs[0]];
   int64_t elements = tensor_elements(g, n->outputs[0]);
   ref angles = emit_temporary(e, "angles", DTYPE_FP32, elements / 2, 0, 0, 0, CLASS_TRANSIENT);
   ref unscaled = emit_temporary(e, "unscaled", DTYPE_FP32, elements, 0, 0, 0, CLASS_TRANSIENT);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, DTYPE_FP32, elements / 2, (ref[]){ 0 },
-                     (ref[]){ angles, 0 });
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, DTYPE_FP32, elements, (ref[]){ angles, 0 },
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_ROTARY_ANGLES,
+                              .type = DTYPE_FP32,
+                              .dims = { elements },
+                              .scalars = { node_number(n, 0), (double)positions_of(table),
+                                           (double)table->shape[3] } },
+              (ref[]){ 0 }, (ref[]){ angles, 0 });
+  emit_memory_kernel(e, KERNEL_ROTARY_POLAR, DTYPE_FP32, elements, (ref[]){ angles, 0 },
                      (ref[]){ unscaled, 0 });
   hf_number_kernel(e, KERNEL_SCALE, DTYPE_FP32, elements, 1, unscaled,
                    emit_output(e, n->outputs[0]));
@@ -186,22 +199,25 @@ static void interleaved_forward(emitter *e, const graph *g, const graph_node *n)
 const operator_kind operator_hf_interleaved_table = { "interleaved_table", interleaved_forward,
                                                       NULL };
 
-static void rotate_complex(emitter *e, const graph *g, const graph_node *n, ref x, ref table, ref y)
+static void rotate_complex(emitter *e, const graph *g, const graph_node *n, ref x, ref table, ref y,
+                           bool back)
 {
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]),
-                     tensor_elements(g, n->outputs[0]), (ref[]){ x, table, 0 }, (ref[]){ y, 0 });
+  table = hf_expanded(e, g, table, n->inputs[1], n->outputs[0]);
+  emit_number_kernel(e, KERNEL_COMPLEX_MULTIPLY, type_of(g, n->outputs[0]),
+                     tensor_elements(g, n->outputs[0]), back, (ref[]){ x, table, 0 },
+                     (ref[]){ y, 0 });
 }
 
 static void rotate_complex_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]), table = emit_input(e, n->inputs[1]);
-  rotate_complex(e, g, n, x, table, emit_output(e, n->outputs[0]));
+  rotate_complex(e, g, n, x, table, emit_output(e, n->outputs[0]), false);
 }
 
 static void rotate_complex_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
-  rotate_complex(e, g, n, gy, emit_saved(e, 0), emit_grad_for(e, n->inputs[0]));
+  rotate_complex(e, g, n, gy, emit_saved(e, 0), emit_grad_for(e, n->inputs[0]), true);
 }
 
 const operator_kind operator_hf_rotate_complex = { "rotate_complex", rotate_complex_forward,
@@ -235,12 +251,18 @@ static void slice_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_hf_slice = { "slice", slice_forward, slice_backward };
 
-/* 1 + beta log(1 + floor(position / length)) (modeling_ministral3.py: get_llama_4_attn_scale). */
+/* Llama 4 counts positions from 1, Ministral 3 from 0 (modeling_llama4.py: Llama4TextAttention.forward;
+ * modeling_ministral3.py: get_llama_4_attn_scale). */
 static void position_scale_forward(emitter *e, const graph *g, const graph_node *n)
 {
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]),
-                     tensor_elements(g, n->outputs[0]), (ref[]){ 0 },
-                     (ref[]){ emit_output(e, n->outputs[0]), 0 });
+  const struct model_settings *m = &emit_settings(e)->model;
+  double first = m->attention_class == ATTENTION_LLAMA4;
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_POSITION_SCALE,
+                              .type = type_of(g, n->outputs[0]),
+                              .dims = { tensor_elements(g, n->outputs[0]) },
+                              .scalars = { m->attn_scale, m->floor_scale, first } },
+              (ref[]){ 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
 }
 
 const operator_kind operator_hf_position_scale = { "position_scale", position_scale_forward, NULL };

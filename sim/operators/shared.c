@@ -101,6 +101,18 @@ void hf_gated_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int
     emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, rows * columns, reads, writes);
 }
 
+void hf_columns_kernel(emitter *e, const graph *g, kernel_kind kind, tensor_id all, tensor_id some,
+                       const ref *reads, const ref *writes)
+{
+  const graph_tensor *of_all = &g->tensors.items[all], *of_some = &g->tensors.items[some];
+  assert(of_all->rank == 2 && of_some->rank == 2 && of_all->shape[0] == of_some->shape[0]);
+  emit_kernel(e,
+              (kernel_shape){ .kind = kind,
+                              .type = type_of(g, some),
+                              .dims = { of_all->shape[0], of_all->shape[1], of_some->shape[1] } },
+              reads, writes);
+}
+
 double hf_score_factor(const settings *s, int64_t width)
 {
   double given = s->model.attention_multiplier;

@@ -46,6 +46,10 @@ void hf_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements
 void hf_gated_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int64_t columns,
                      const ref *reads, const ref *writes);
 
+/* A kernel between rows of all columns and rows of some. */
+void hf_columns_kernel(emitter *e, const graph *g, kernel_kind kind, tensor_id all, tensor_id some,
+                       const ref *reads, const ref *writes);
+
 /* What attention scores are multiplied by; `width` of a head. */
 double hf_score_factor(const settings *s, int64_t width);
 

@@ -209,6 +209,18 @@
     column_sums, NONE, SCRATCH(column_sums)) \
   X(ROTARY_ANGLES,            "rotary_angles",            MEMORY,    "elements; base positions width", "angles of positions, and the same twice side by side", \
     rotary_angles, NONE, NONE) \
+  X(ROTARY_POLAR,             "rotary_polar",             MEMORY,    "elements",    "complex numbers of length 1 with those angles", \
+    rotary_polar, NONE, NONE) \
+  X(COMPLEX_MULTIPLY,         "complex_multiply",         MEMORY,    "elements; conjugate", "x times y, or its conjugate; two elements are a complex number", \
+    complex_multiply, NONE, NONE) \
+  X(POSITION_SCALE,           "position_scale",           MEMORY,    "elements; scale length first", "1 + scale log(1 + floor((position + first) / length))", \
+    position_scale, NONE, NONE) \
+  X(TOPK,                     "topk",                     MEMORY,    "rows cols k", "the largest elements of each row, their columns", \
+    topk, NONE, NONE) \
+  X(SCATTER_COLUMNS,          "scatter_columns",          MEMORY,    "rows cols k", "writes each row's elements to columns of its own", \
+    scatter_columns, NONE, NONE) \
+  X(GATHER_COLUMNS,           "gather_columns",           MEMORY,    "rows cols k", "each row's elements of columns of its own", \
+    gather_columns, NONE, NONE) \
   X(CAUSAL_MASK,              "causal_mask",              MEMORY,    "rows cols",   "0 up to the row's own position, then the lowest number", \
     causal_mask, NONE, NONE) \
   X(PAD,                      "pad",                      MEMORY,    "elements; value columns", "rows of `columns` elements, the last ones the value", \

@@ -48,7 +48,7 @@ enum { MOST_LOCAL_EXPERTS = 48 }; /* operands of one kernel */
 
 static bool knows_experts(const settings *s, diag *d)
 {
-  if (s->model.num_experts == 0 || !s->model.moe_grouped_gemm) return true;
+  if (s->model.num_experts == 0 || !s->model.moe_grouped_gemm || uses_hf(s)) return true;
   if (!experts_are_grouped_by_te(s))
     return refuse(d, s->at[KEY_model_moe_grouped_gemm],
                   "experts whose weights are one tensor (Transformer Engine before 1.9)");
@@ -97,7 +97,7 @@ static bool knows_flex(const settings *s, const moe_sizes *m, diag *d)
 static bool knows_exchange(const settings *s, diag *d)
 {
   moe_token_dispatcher_type_choice dispatcher = s->model.moe_token_dispatcher_type;
-  if (s->model.num_experts == 0) return true;
+  if (s->model.num_experts == 0 || uses_hf(s)) return true;
   moe_sizes m = moe_sizes_of(s);
   int64_t ranks = m.ep * m.etp;
   bool apart = dispatcher != DISPATCHER_ALLGATHER && ranks > 1;
@@ -115,8 +115,9 @@ static bool knows_exchange(const settings *s, diag *d)
 
 static bool knows_hf_attention(const settings *s, diag *d)
 {
-  if (s->model.num_experts > 0)
-    return refuse(d, s->at[KEY_model_num_experts], "experts with model.implementation hf");
+  if (s->model.num_experts > 0 && s->model.moe_class != MOE_LLAMA4)
+    return refuse(d, s->at[KEY_model_num_experts],
+                  "experts with model.implementation hf, unless moe_class is llama4");
   if (s->model.query_position_scale)
     return refuse(d, s->at[KEY_model_query_position_scale], "queries that are scaled by position");
   bool gelu = s->model.hidden_act != HIDDEN_ACT_SILU;

@@ -35,6 +35,9 @@ DENSE = ["add_bias_linear=true", "normalization=LayerNorm", "swiglu=false", "hid
          "position_embedding_type=learned_absolute", "max_position_embeddings=64"]
 LINEAR = ["linear_num_value_heads=4", "linear_num_key_heads=2", "linear_key_head_dim=6", "linear_value_head_dim=5",
           "linear_attention_layers=2", "attention_output_gate=true", "seq_length=70", "max_position_embeddings=128"]
+LLAMA4 = ["attention_class=llama4", "rotary_form=complex", "qk_l2_norm=true", "attn_temperature_tuning=true", "floor_scale=5",
+          "rope_layers=[1,0,1,0]", "num_experts=3", "moe_class=llama4", "moe_router_topk=1", "moe_router_score_function=sigmoid",
+          "moe_ffn_hidden_size=24", "moe_shared_expert_intermediate_size=40", "moe_layer_freq=2", "moe_grouped_gemm=true"]
 HF_WAYS = [
     [], ["attn_implementation=eager", "micro_batch_size=2"],
     ["attn_implementation=eager", "attn_logit_softcapping=5", "final_logit_softcapping=3"],
@@ -44,6 +47,7 @@ HF_WAYS = [
     ["fused_projections=true", "qk_layernorm=true", "fused_rms_norm=false"],
     ["untie_embeddings_and_output_weights=false", "add_qkv_bias=true", "add_bias_linear=true"],
     ["training.loss=log_probs", "global_batch_size=4"], LINEAR, [*LINEAR, "linear_fused_projections=true", "bf16=true"], ["optimizer=sgd"], ["fsdp=fsdp2"],
+    LLAMA4, [*LLAMA4, "linearized_experts=true", "attn_implementation=eager", "micro_batch_size=2"],
 ]
 MOE_WAYS = [
     [], ["moe_permute_fusion=true"], ["moe_router_fusion=true"], ["moe_token_dispatcher_type=allgather"],

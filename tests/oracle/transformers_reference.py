@@ -3,6 +3,7 @@ attention: what tests/ref/test_transformers_reference.py holds offsim's arithmet
 
     pip install torch transformers numpy pyyaml
     python3 tests/oracle/transformers_reference.py        # writes transformers.json
+                                                          # (llama4-linearized: axolotl's src in PYTHONPATH)
 
 Weights and tokens are drawn by offsim's rules (reference.py). Of every gradient the file keeps the number of
 elements, the norm and some elements, by their index in row-major order.
@@ -19,9 +20,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 
 import reference
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "peers"))
+import hf_saved  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "data" / "hf" / "tiny"
-NOT_RUN = ("deepseek-v2", "deepseek-v3", "glm4-moe", "gpt-oss", "llama4", "llama4-linearized", "ministral3", "mixtral", "qwen2-moe", "qwen3-moe",
+NOT_RUN = ("deepseek-v2", "deepseek-v3", "glm4-moe", "gpt-oss", "ministral3", "mixtral", "qwen2-moe", "qwen3-moe",
            "qwen3-next", "qwen3-vl-moe", "qwen3.5-moe")  # by ref
 SEED, BATCH, LENGTH, SAMPLES = 1, 2, 7, 6
 
@@ -36,13 +40,15 @@ def initial(name, parameter, layers, zero_centred):
 
 
 def result_of(name):
+    restore = hf_saved.linearize() if name in hf_saved.LINEARIZED else lambda: None
     config = json.loads((CONFIGS / f"{name}.json").read_text())
     kind = AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM
     config = AutoConfig.for_model(config.pop("model_type"), **config)
     config.use_cache = False
     model = kind.from_config(config, attn_implementation="eager", dtype=torch.float32).train()
+    restore()
     config = config.get_text_config()
-    parameters = {n.removeprefix("model.").removeprefix("language_model."): p
+    parameters = {n.removeprefix("model.").removeprefix("language_model.").replace("feed_forward", "mlp"): p
                   for n, p in model.named_parameters() if ".visual." not in n}
     with torch.no_grad():
         for n, p in parameters.items():

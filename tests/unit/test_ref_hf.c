@@ -206,6 +206,53 @@ static void log_probs_backward(void *state)
 
 /* ---- the table of gradients ------------------------------------------------------------------ */
 
+/* ---- Llama 4 --------------------------------------------------------------------------------- */
+
+enum { COMPLEX = ELEMENTS - 1, CHOSEN = 2 };
+
+/* By a table, which has no gradient. */
+static void multiply_complex(numbers_of_case *t, bool conjugate, double *x, double *y)
+{
+  run_kernel((kernel_call){ .kind = KERNEL_COMPLEX_MULTIPLY,
+                            .dims = { COMPLEX },
+                            .scalars = { conjugate } },
+             (exec_tensor[]){ numbers(x, COMPLEX, 0), numbers(t->b, COMPLEX, 0), { 0 } },
+             (exec_tensor[]){ numbers(y, COMPLEX, 0), { 0 } });
+}
+
+static void complex_forward(void *state)
+{
+  numbers_of_case *t = state;
+  multiply_complex(t, false, t->a, t->y);
+}
+
+static void complex_backward(void *state)
+{
+  numbers_of_case *t = state;
+  multiply_complex(t, true, t->gy, t->ga);
+}
+
+static int64_t chosen[ROWS * CHOSEN] = { 4, 0, 2, 3, 1, 4 };
+
+static void move_columns(kernel_kind kind, exec_tensor x, exec_tensor y)
+{
+  run_kernel((kernel_call){ .kind = kind, .dims = { ROWS, COLUMNS, CHOSEN } },
+             (exec_tensor[]){ x, tensor_of(chosen, DTYPE_INT64, ROWS, CHOSEN, 0, 0), { 0 } },
+             (exec_tensor[]){ y, { 0 } });
+}
+
+static void scatter_forward(void *state)
+{
+  numbers_of_case *t = state;
+  move_columns(KERNEL_SCATTER_COLUMNS, numbers(t->a, ROWS, CHOSEN), all(t->y));
+}
+
+static void scatter_backward(void *state)
+{
+  numbers_of_case *t = state;
+  move_columns(KERNEL_GATHER_COLUMNS, all(t->gy), numbers(t->ga, ROWS, CHOSEN));
+}
+
 static const struct {
   const char *name;
   void (*forward)(void *state), (*backward)(void *state);
@@ -214,6 +261,8 @@ static const struct {
   { "silu", silu_forward, silu_backward, ELEMENTS, ELEMENTS, 0 },
   { "product with a column", multiply_forward, multiply_backward, ELEMENTS, ELEMENTS, ROWS },
   { "rstd in its kernels", rstd_forward, rstd_backward, ROWS, ELEMENTS, 0 },
+  { "complex product", complex_forward, complex_backward, COMPLEX, COMPLEX, 0 },
+  { "scattered columns", scatter_forward, scatter_backward, ELEMENTS, ROWS *CHOSEN, 0 },
   { "gain", gain_forward, gain_backward, ELEMENTS, 0, COLUMNS },
   { "fused gain", fused_gain_forward, fused_gain_backward, ELEMENTS, 0, COLUMNS },
   { "log softmax", log_softmax_forward, log_softmax_backward, ELEMENTS, ELEMENTS, 0 },
@@ -261,6 +310,44 @@ static void rotary_angles_of_positions(void **unused)
     }
 }
 
+static void angles_as_complex_numbers(void **unused)
+{
+  double angles[] = { 0, 1.5707963267948966, 2 }, made[6];
+  (void)unused;
+  run_kernel((kernel_call){ .kind = KERNEL_ROTARY_POLAR, .dims = { 6 } },
+             (exec_tensor[]){ numbers(angles, 3, 0), { 0 } },
+             (exec_tensor[]){ numbers(made, 6, 0), { 0 } });
+  assert_true(made[0] == 1 && made[1] == 0 && magnitude_of(made[2]) < 1e-15 && made[3] == 1);
+  assert_true(magnitude_of(made[4] * made[4] + made[5] * made[5] - 1) < 1e-15 && made[4] < 0);
+}
+
+/* 1 + log(2) / 2 from the position on that, counted from 1, has the length. */
+static void positions_scale_in_steps(void **unused)
+{
+  double made[7], log2 = 0.69314718055994531;
+  (void)unused;
+  run_kernel(
+      (kernel_call){ .kind = KERNEL_POSITION_SCALE, .dims = { 7 }, .scalars = { 0.5, 3, 1 } },
+      (exec_tensor[]){ { 0 } }, (exec_tensor[]){ numbers(made, 7, 0), { 0 } });
+  assert_true(made[0] == 1 && made[1] == 1 && magnitude_of(made[2] - 1 - log2 / 2) < 1e-15);
+  assert_true(made[4] == made[2] && made[5] > made[4] && made[6] == made[5]);
+}
+
+/* Of equal elements the lower column comes first. */
+static void largest_elements(void **unused)
+{
+  double x[] = { 1, 3, 2, 3, 0, 5, 5, 5, 5, 5 }, values[4];
+  int64_t columns[4];
+  const int64_t wanted[] = { 1, 3, 0, 1 };
+  (void)unused;
+  run_kernel(
+      (kernel_call){ .kind = KERNEL_TOPK, .dims = { 2, 5, 2 } },
+      (exec_tensor[]){ numbers(x, 2, 5), { 0 } },
+      (exec_tensor[]){ numbers(values, 2, 2), tensor_of(columns, DTYPE_INT64, 2, 2, 0, 0), { 0 } });
+  assert_memory_equal(columns, wanted, sizeof wanted);
+  assert_true(values[0] == 3 && values[1] == 3 && values[2] == 5 && values[3] == 5);
+}
+
 static void masks_hide_the_future(void **unused)
 {
   enum { LENGTH = 3 };
@@ -302,11 +389,10 @@ static void loss_is_a_mean(void **unused)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(gradients_are_differences),
-    cmocka_unit_test(rotary_angles_of_positions),
-    cmocka_unit_test(masks_hide_the_future),
-    cmocka_unit_test(rows_are_padded),
-    cmocka_unit_test(loss_is_a_mean),
+    cmocka_unit_test(gradients_are_differences), cmocka_unit_test(rotary_angles_of_positions),
+    cmocka_unit_test(angles_as_complex_numbers), cmocka_unit_test(positions_scale_in_steps),
+    cmocka_unit_test(largest_elements),          cmocka_unit_test(masks_hide_the_future),
+    cmocka_unit_test(rows_are_padded),           cmocka_unit_test(loss_is_a_mean),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,6 +60,8 @@ static const field fields[] = {
   { "linear_conv_kernel_dim", "model.linear_conv_kernel_dim", PART_LINEAR, false, false },
   { "use_qk_norm", "model.qk_l2_norm", PART_LLAMA4, false, false },
   { "attn_temperature_tuning", "model.attn_temperature_tuning", PART_LLAMA4, false, false },
+  { "attn_scale", "model.attn_scale", PART_LLAMA4, false, false },
+  { "floor_scale", "model.floor_scale", PART_LLAMA4, false, false },
 };
 
 /* --- Parts --- */
