@@ -40,8 +40,7 @@ static bool *dropped_flag(emitter *e, place_id p)
 bool lower_is_alive(const emitter *e, place_id p)
 {
   assert((p & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) || p < e->program->places.count);
-  return (p & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) || p >= e->dropped_capacity ||
-         !e->dropped[p];
+  return p >= e->dropped_capacity || !e->dropped[p];
 }
 
 void lower_drop(emitter *e, place_id p)

@@ -650,7 +650,14 @@ static void test_unordered_reloads_are_told(void **state)
 
   fake_run(&setup, &got);
   assert_non_null(got.defects);
-  assert_non_null(strstr(got.defects, "3 tensors"));
+  assert_string_equal(got.defects,
+                      "3 tensors are copied back on the compute stream without waiting "
+                      "for their copy to the host (Megatron-LM issue #7398)");
+  setup.layers = "nqcpmfa nqcpmfa";
+  fake_run(&setup, &got);
+  assert_non_null(got.defects);
+  assert_non_null(strstr(got.defects, "(Megatron-LM issue #7398); "));
+  assert_non_null(strstr(got.defects, "nothing waits (not reported upstream)"));
   setup.mode = MODE_FIXED;
   fake_run(&setup, &got);
   assert_null(got.defects);
