@@ -218,18 +218,22 @@ def draw_layer_engine(r, layers):
     }
 
 
-def draw_megatron_offload(r, system, moe, layers):
+def draw_stash(r):
+    return {
+        **maybe(r, 0.3, moe_paged_stash_page_size=r.choice([1, 16, 4096])),
+        **maybe(r, 0.4, moe_paged_stash_buffer_size_factor_cuda=r.choice([-1.0, 0.1, 0.5, 2.0])),
+        **maybe(r, 0.4, moe_paged_stash_buffer_size_factor_cpu=r.choice([-1.0, 0.5, 2.0])),
+    }
+
+
+def draw_megatron_offload(r, system, moe, stash, layers):
     if system in ("te_v1", "te_v2"):
         return {"system": system, **draw_layer_engine(r, layers)}
     if system == "megatron":
-        return {"system": system, **draw_fine_grained(r, moe), **maybe(r, 0.1, moe_paged_stash=True)}
+        beside = {"moe_paged_stash": True, **draw_stash(r)} if stash else {}
+        return {"system": system, **draw_fine_grained(r, moe and not stash), **beside}
     if system == "paged_stash":
-        return {
-            "system": system,
-            **maybe(r, 0.3, moe_paged_stash_page_size=r.choice([1, 16, 4096])),
-            **maybe(r, 0.4, moe_paged_stash_buffer_size_factor_cuda=r.choice([-1.0, 0.1, 0.5, 2.0])),
-            **maybe(r, 0.4, moe_paged_stash_buffer_size_factor_cpu=r.choice([-1.0, 0.5, 2.0])),
-        }
+        return {"system": system, **draw_stash(r)}
     return {"system": system, **maybe(r, 0.2, mode="as_released")}
 
 
@@ -274,7 +278,8 @@ def draw_megatron(r, system):
     pipeline = 1 if system.startswith("te_v") and r.random() < 0.8 else pipeline
     stages = r.choice([1, 2, 3]) if pipeline > 1 else 1
     stages = 2 if system == "megatron_pr1752" and pipeline > 1 else stages
-    moe = system == "paged_stash" or r.random() < 0.5
+    stash = system == "paged_stash" or (system == "megatron" and r.random() < 0.3)
+    moe = stash or r.random() < 0.5
     expert = r.choice([1, 2, 2]) if moe else 1
     data = max(expert, r.choice([1, 2]))
     layers = pipeline * stages * r.choice([1, 1, 2])
@@ -283,7 +288,7 @@ def draw_megatron(r, system):
         **draw_shape(r, layers), "implementation": r.choice(["te", "te", "te", "te", "local"]),
         "normalization": r.choice(["LayerNorm", "RMSNorm"]), "swiglu": r.random() < 0.7,
         "attention_dropout": r.choice([0.0, 0.1]), "hidden_dropout": r.choice([0.0, 0.1]),
-        **attention, **(draw_experts(r, expert, system == "paged_stash") if moe else {}),
+        **attention, **(draw_experts(r, expert, stash) if moe else {}),
         **maybe(r, 0.15, mtp_num_layers=r.choice([1, 2])),
     }
     return {
@@ -292,11 +297,11 @@ def draw_megatron(r, system):
         "training": {
             **draw_batch(r, data, pipeline * r.choice([1, 1, 2])), **draw_precision(r), **draw_graphs(r, moe),
             "optimizer": r.choice(["adam", "adam", "adam", "sgd", "muon"]),
-            **maybe(r, 0.1, delay_wgrad_compute=True),
+            **maybe(r, 0.1, delay_wgrad_compute=True), **maybe(r, 0.3, offload_optimizer_states=True),
             "attention_backend": r.choice(["auto", "auto", "flash", "fused", "unfused", "local"]),
         },
         "recompute": draw_recompute(r, moe, "multi_latent_attention" in attention),
-        "offload": draw_megatron_offload(r, system, moe, layers),
+        "offload": draw_megatron_offload(r, system, moe, stash, layers),
     }
 
 
