@@ -95,11 +95,11 @@ moving_states moving_states_of(walk *w, const static_allocation_list *list, uint
 
 /* ---- moving ----------------------------------------------------------------------------------- */
 
-/* Whether it was there when the step began. */
+/* Before its first step the offloader knows no states, although a checkpoint may have brought them. */
 static bool moves(const walk *w, const moving_states *m, uint32_t k)
 {
   assert(k < m->count);
-  return w->iteration == ITERATION_STEADY || m->list->items[m->order[k]].phase == STATIC_BUILD;
+  return w->iteration == ITERATION_STEADY || state_of(&m->list->items[m->order[k]]) < 0;
 }
 
 static void make_twin(walk *w, moving_states *m, uint32_t allocation)

@@ -57,9 +57,9 @@ static void take(walk *w, uint32_t allocation)
   }
   w->statics->buffer[allocation] =
       walk_alloc(w, what->bytes, tensor_row(w, what), (buffer_class)what->purpose, STREAM_COMPUTE);
-  /* moments begin as zeros; what setup makes is initialised with the model */
-  if (what->purpose == CLASS_OPTIMIZER && what->phase != STATIC_BUILD)
-    walk_fill(w, w->statics->buffer[allocation]);
+  /* moments begin as zeros; main parameters are initialised with the model */
+  bool is_main = what->phase == STATIC_BUILD && strstr(what->name, "main_") != NULL;
+  if (what->purpose == CLASS_OPTIMIZER && !is_main) walk_fill(w, w->statics->buffer[allocation]);
 }
 
 static void take_resident(walk *w, uint32_t allocation)

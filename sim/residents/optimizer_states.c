@@ -160,6 +160,15 @@ static uint32_t states_of(const settings *s, const parameter *p, state_row rows[
   return count;
 }
 
+int64_t checkpointed_bytes(const settings *s, const parameter *p)
+{
+  state_row rows[3];
+  uint32_t fields = 1, count = states_of(s, p, rows);
+  for (uint32_t k = 0; k < count; k++)
+    fields += strcmp(rows[k].name, "master_param") != 0;
+  return fields * dtype_bytes(DTYPE_FP32);
+}
+
 /* optimizer.py: every step copies them from the model's gradients; zero_grad drops them. A
  * HybridDeviceOptimizer casts gradients of 16 bits, keeps them, and has all of those on the host. */
 static void write_gradient_copies(static_writer *w, const optimizer_shard_list *shards,
@@ -176,16 +185,22 @@ static void write_gradient_copies(static_writer *w, const optimizer_shard_list *
   }
 }
 
-void write_optimizer_states(static_writer *w, const optimizer_shard_list *shards)
+void take_optimizer_states(static_writer *w, const optimizer_shard_list *shards, buffer_class class)
 {
   const bool *on_host = on_host_of(w->s, &w->parameters, shards, w->names);
-  write_gradient_copies(w, shards, on_host);
   for (uint32_t i = 0; i < shards->count; i++) {
     const optimizer_shard *shard = &shards->items[i];
     state_row rows[3];
     uint32_t count = states_of(w->s, &w->parameters.items[shard->parameter], rows);
     for (uint32_t k = 0; k < count; k++)
-      static_take(w, rows[k].name, on_host[i] ? CLASS_PAGEABLE_HOST : CLASS_OPTIMIZER, rows[k].type,
+      static_take(w, rows[k].name, on_host[i] ? CLASS_PAGEABLE_HOST : class, rows[k].type,
                   shard->elements * dtype_bytes(rows[k].type), shard->parameter);
   }
+}
+
+void write_optimizer_states(static_writer *w, const optimizer_shard_list *shards)
+{
+  assert(w->phase == STATIC_STEP);
+  write_gradient_copies(w, shards, on_host_of(w->s, &w->parameters, shards, w->names));
+  if (!w->s->training.resumes) take_optimizer_states(w, shards, CLASS_OPTIMIZER);
 }

@@ -32,6 +32,14 @@ optimizer_shard_list optimizer_order(const settings *s, const parameter_list *pa
                                      const gradient_buffer_list *buffers, arena *a);
 
 void write_main_parameters(static_writer *w, const optimizer_shard_list *shards);
+/* ... at the first step; the states are there already if the run resumes. */
 void write_optimizer_states(static_writer *w, const optimizer_shard_list *shards);
+
+/* Of an element: what a checkpoint has of main parameter and states, in fp32. */
+int64_t checkpointed_bytes(const settings *s, const parameter *p);
+
+/* The states alone, on the device in that class. */
+void take_optimizer_states(static_writer *w, const optimizer_shard_list *shards,
+                           buffer_class class);
 
 #endif

@@ -7,6 +7,7 @@
 #include "sim/base/units.h"
 #include "sim/residents/fsdp_buffers.h"
 #include "sim/residents/graph_buffers.h"
+#include "sim/residents/loading.h"
 #include "sim/residents/optimizer_states.h"
 #include "sim/residents/static_writer.h"
 #include "sim/residents/workspaces.h"
@@ -93,6 +94,7 @@ static_allocation_list static_allocations(const settings *s, int compute_capabil
     write_main_parameters(&w, &shards);
   }
   write_build_tensors(&w);
+  if (s->training.resumes) write_loading(&w, &shards);
   w.phase = STATIC_FORWARD;
   if (s->parallel.use_megatron_fsdp) write_fsdp_gathered(&w);
   write_forward_workspaces(&w);

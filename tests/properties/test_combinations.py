@@ -298,6 +298,7 @@ def draw_megatron(r, system):
             **draw_batch(r, data, pipeline * r.choice([1, 1, 2])), **draw_precision(r), **draw_graphs(r, moe),
             "optimizer": r.choice(["adam", "adam", "adam", "sgd", "muon"]),
             **maybe(r, 0.1, delay_wgrad_compute=True), **maybe(r, 0.3, offload_optimizer_states=True),
+            **maybe(r, 0.2, resumes=True, ckpt_fully_parallel_load=True),
             "attention_backend": r.choice(["auto", "auto", "flash", "fused", "unfused", "local"]),
         },
         "recompute": draw_recompute(r, moe, "multi_latent_attention" in attention),

@@ -70,6 +70,7 @@ MATRIX = [
     ("optimizer states away, precision-aware", LLAMA, AWARE, STATES_AWAY),
     ("optimizer states of experts away", LLAMA, [*AWARE[:1], *FOUR_LAYERS_OF_EXPERTS], STATES_AWAY),
     ("optimizer states of two stages away", LLAMA, AWARE[:1], [*STATES_AWAY, *TWO_STAGES]),
+    ("optimizer states loaded and away", LLAMA, AWARE[:1], [*STATES_AWAY, "resumes=true"]),
     ("optimizer of two stages on the host", LLAMA, AWARE, [*OVERLAPPING, *TWO_STAGES]),
     *((f"megatron {modules}", LLAMA, [], of_modules(modules)) for modules in DENSE_SETS),
     *((f"megatron {modules}", LLAMA, FOUR_LAYERS_OF_EXPERTS, of_modules(modules)) for modules in EXPERT_SETS),

@@ -271,6 +271,63 @@ static void fused_gradients_leave_one_placeholder_a_shape(void **state)
   arena_release(&a);
 }
 
+static int count_of(const static_allocation_list *list, const char *name, buffer_class class,
+                    static_phase phase)
+{
+  int count = 0;
+  for (uint32_t i = 0; i < list->count; i++) {
+    const static_allocation *a = &list->items[i];
+    count += strcmp(a->name, name) == 0 && a->purpose == class && a->phase == phase;
+  }
+  return count;
+}
+
+/* A distributed optimizer makes its states twice before it gets those of the checkpoint. */
+static void loaded_states_are_there_before_the_first_step(void **state)
+{
+  (void)state;
+  static const char *const keys[][2] = { { "parallel.use_distributed_optimizer", "true" },
+                                         { "training.resumes", "true" },
+                                         { NULL, NULL } };
+  arena a = { 0 };
+  settings s;
+  small_gpt(&s, keys, &a);
+  static_allocation_list list = static_allocations(&s, 90, 0, &a);
+  assert_int_equal(static_requested_bytes(&list), 581489664);
+  int states = count_of(&list, "exp_avg", CLASS_OPTIMIZER, STATIC_BUILD);
+  assert_true(states > 0);
+  assert_int_equal(count_of(&list, "exp_avg", CLASS_OPTIMIZER, STATIC_STEP), 0);
+  assert_int_equal(count_of(&list, "exp_avg", CLASS_TRANSIENT, STATIC_BUILD), 2 * states);
+  assert_int_equal(count_of(&list, "checkpoint.exchanged", CLASS_TRANSIENT, STATIC_BUILD), 0);
+  s.parallel.use_distributed_optimizer = false;
+  list = static_allocations(&s, 90, 0, &a);
+  states = count_of(&list, "exp_avg", CLASS_OPTIMIZER, STATIC_BUILD);
+  assert_int_equal(count_of(&list, "exp_avg", CLASS_TRANSIENT, STATIC_BUILD), states);
+  arena_release(&a);
+}
+
+/* 8 ranks, 2 instances of the optimizer: a rank reads one in 8 weights and every other of its shards, and
+ * joins in the broadcasts of 3 other sets of shards. */
+static void ranks_exchange_what_they_load(void **state)
+{
+  (void)state;
+  static const char *const keys[][2] = { { "parallel.use_distributed_optimizer", "true" },
+                                         { "parallel.num_distributed_optimizer_instances", "2" },
+                                         { "training.resumes", "true" },
+                                         { "training.ckpt_fully_parallel_load", "true" },
+                                         { NULL, NULL } };
+  arena a = { 0 };
+  settings s;
+  small_gpt(&s, keys, &a);
+  static_allocation_list list = static_allocations(&s, 90, 0, &a);
+  int shards = count_of(&list, "exp_avg", CLASS_OPTIMIZER, STATIC_BUILD);
+  int weights = (int)list.parameters.count;
+  assert_true(shards > 0);
+  assert_int_equal(count_of(&list, "checkpoint.exchanged", CLASS_TRANSIENT, STATIC_BUILD),
+                   weights - weights / 8 + 3 * shards + (shards + 1) / 2);
+  arena_release(&a);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -283,6 +340,8 @@ int main(void)
     cmocka_unit_test(rotary_angles_are_cached),
     cmocka_unit_test(dispatchers_keep_their_routing),
     cmocka_unit_test(sequence_parallel_output_layers_keep_a_buffer),
+    cmocka_unit_test(loaded_states_are_there_before_the_first_step),
+    cmocka_unit_test(ranks_exchange_what_they_load),
     cmocka_unit_test(fused_gradients_leave_one_placeholder_a_shape),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -159,6 +159,8 @@ static bool check_model(const settings *s, diag *d)
       KEY_training_optimizer_cpu_offload, "must be false without parallel.fsdp" },
     { !s->training.overlap_cpu_optimizer_d2h_h2d, KEY_training_overlap_cpu_optimizer_d2h_h2d,
       "must be false: copies and step of an optimizer on the host are not modelled" },
+    { !s->training.resumes, KEY_training_resumes,
+      "must be false: loading a checkpoint is modelled for Megatron-LM alone" },
     { !s->training.offload_optimizer_states, KEY_training_offload_optimizer_states,
       "must be false: Megatron-LM moves states so" },
     { m->normalization == NORM_RMS || !m->swiglu, KEY_model_normalization,

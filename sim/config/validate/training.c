@@ -135,6 +135,17 @@ static bool check_muon(const settings *s, diag *d)
               chosen_word(s, KEY_training_optimizer), groups, tp);
 }
 
+static bool check_resuming(const settings *s, diag *d)
+{
+  setting_key key = KEY_training_resumes;
+
+  return !s->training.resumes || uses_hf(s) ||
+         (need(s, d, !s->parallel.use_megatron_fsdp, key, KEY_parallel_use_megatron_fsdp,
+               "resumes with use_megatron_fsdp is not modelled") &&
+          need(s, d, !s->training.optimizer_cpu_offload, key, KEY_training_optimizer_cpu_offload,
+               "resumes with optimizer_cpu_offload is not modelled"));
+}
+
 static bool check_deferral(const settings *s, diag *d)
 {
   const struct training_settings *t = &s->training;
@@ -151,5 +162,6 @@ static bool check_deferral(const settings *s, diag *d)
 bool validate_training(const settings *s, diag *d)
 {
   return check_precision(s, d) && check_whose_optimizer(s, d) && check_optimizer(s, d) &&
-         check_moving_states(s, d) && check_muon(s, d) && check_deferral(s, d);
+         check_moving_states(s, d) && check_muon(s, d) && check_resuming(s, d) &&
+         check_deferral(s, d);
 }
