@@ -230,3 +230,20 @@ def test_memory_of_the_record(offsim):
         for peak in ("allocated_peak", "active_peak"):
             memory[peak].pop("at_s")
     assert found == alone and found["allocated_peak"]["bytes"] > 0
+
+
+def test_small_copies_among_kernels(offsim, tmp_path):
+    """save_on_cpu copies on compute's stream, also what is smaller than 64 KiB; a loss that is read is no copy of offloading."""
+    scenario = ["docs/examples/hf-layers.yaml", *sets("num_layers=2", "offload.system=save_on_cpu")]
+    text = offsim("plan", *scenario, check=0).stdout.splitlines()
+    record = begin()
+    issue(record, text[text.index("rank 0") + 1:])
+    record.row("copy", 0, PINNED, DEVICE, 4, 1, 4, 4, flags=WAITED)
+    done = offsim("compare", "--json", "--same-copies", "--all-waits", *scenario, written(tmp_path / "run.issued", record), check=0)
+    told = json.loads(done.stdout)
+    for direction in ("d2h", "h2d"):
+        planned = [line for line in text if line.split()[:1] == [direction]]
+        assert told[direction]["same"] == told[direction]["count"]["measured"] == len(planned) > 10
+        assert told[direction]["place_measured"] == "a stream with kernels"
+    sizes = [int(line.split(" bytes ")[0].split()[-1]) for line in text if line.startswith("  host_alloc")]
+    assert min(sizes) < 64 * 1024 < max(sizes)

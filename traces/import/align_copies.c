@@ -200,11 +200,13 @@ static void put_all(const aligner *x, direction_comparison *d)
       copy.finding = finding_of(from, &m->items[j], x->in_order[i]);
       copy.span = m->items[j].at;
       copy.pass[SIDE_MEASURED] = m->items[j].pass;
+      d->count[SIDE_MEASURED] += m->items[j].optional;
+      d->bytes[SIDE_MEASURED] += m->items[j].optional ? m->items[j].bytes : 0;
     }
     put(d, &copy);
   }
   for (uint32_t j = 0; j < m->count; j++)
-    if (x->partner[SIDE_MEASURED][j] == REAL_NONE)
+    if (x->partner[SIDE_MEASURED][j] == REAL_NONE && !m->items[j].optional)
       put(d, &(compared_copy){ .finding = COPY_ADDITIONAL,
                                .bytes = m->items[j].bytes,
                                .op = REAL_NONE,

@@ -15,6 +15,7 @@ typedef struct listed_copy {
   int64_t bytes;
   uint32_t pass; /* REAL_NONE: unknown, so that all are of one pass */
   uint32_t at;   /* the op, or the span */
+  bool optional; /* a small one among others' work: without a partner, it is none of offloading */
 } listed_copy;
 
 typedef struct copy_list {
@@ -22,7 +23,8 @@ typedef struct copy_list {
   uint32_t count, capacity;
 } copy_list;
 
-/* Fills `copies`, `copy_count` and `found`. */
+/* Fills `copies`, `copy_count` and `found`; optional copies with a partner are added to the measured
+ * counts. */
 void align_copies(const copy_list *predicted, const copy_list *measured, direction_comparison *d,
                   arena *a);
 

@@ -55,7 +55,8 @@ static action action_of(const measured_run *m, uint32_t span)
     [REAL_ALL_DONE] = ACTION_ALL_DONE,
   };
   const real_span *s = &m->run->spans.items[span];
-  bool copy = m->summary->is_offload[span];
+  bool copy = (s->kind == REAL_D2H && s->track == m->summary->offload_stream) ||
+              (s->kind == REAL_H2D && s->track == m->summary->reload_stream);
   action a = { .kind = copy ? ACTION_COPY : kinds[s->kind], .stream = s->track, .pass = s->pass };
   a.number = copy ? span : (uint32_t)s->bytes;
   return a;

@@ -165,22 +165,26 @@ static void collect_predicted(real_comparison *c, const op_range *ops, const uin
     if (!is(o->kind, kind)) continue;
     int64_t bytes = bytes_of(o);
     *ARRAY_PUSH(to) =
-        (listed_copy){ bytes, c->same_passes ? pass_of[i] : REAL_NONE, ops->first + i };
+        (listed_copy){ bytes, c->same_passes ? pass_of[i] : REAL_NONE, ops->first + i, false };
     d->count[SIDE_PREDICTED]++;
     d->bytes[SIDE_PREDICTED] += bytes;
     d->busy_ps[SIDE_PREDICTED] += o->end_ps - o->begin_ps;
   }
 }
 
+/* Where offloading shares a stream with kernels, small copies may be others'. */
 static void collect_measured(real_comparison *c, real_span_kind kind, const copy_summary *s,
                              copy_list *to, direction_comparison *d)
 {
   const real_run *r = c->measured.run;
+  const run_summary *summary = c->measured.summary;
+  uint32_t stream = kind == REAL_D2H ? summary->offload_stream : summary->reload_stream;
   for (uint32_t i = 0; i < r->spans.count; i++) {
     const real_span *w = &r->spans.items[i];
-    if (w->kind != kind || !c->measured.summary->is_offload[i]) continue;
+    if (w->kind != kind || w->track != stream) continue;
     bool known = c->same_passes && w->pass != REAL_NONE && w->pass < c->pass_count;
-    *ARRAY_PUSH(to) = (listed_copy){ w->bytes, known ? w->pass : REAL_NONE, i };
+    *ARRAY_PUSH(to) =
+        (listed_copy){ w->bytes, known ? w->pass : REAL_NONE, i, !summary->is_offload[i] };
   }
   d->count[SIDE_MEASURED] = s->count;
   d->bytes[SIDE_MEASURED] = s->bytes;
