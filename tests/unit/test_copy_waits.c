@@ -40,23 +40,24 @@ static void copy_waits_for_compute(void **state)
     put(&a, ACTION_WORK, COMPUTE, 0, FIRST);
     if (waits) edge(&a, COMPUTE, COPIES);
     put(&a, ACTION_COPY, COPIES, COPY, FIRST);
-    assert_int_equal(last_copy(&a, NULL).waits, waits);
+    assert_int_equal(last_copy(&a, NULL).before, waits ? BEFORE_WAITS : BEFORE_DOES_NOT);
   }
 }
 
 /* The wait of the copy before it does not count, unless compute did nothing since. */
 static void copy_waits_again(void **state)
 {
+  static const copy_before found[] = { BEFORE_NOTHING_NEW, BEFORE_DOES_NOT, BEFORE_WAITS };
   (void)state;
-  for (int works = 0; works < 2; works++) {
+  for (int works = 0; works < 3; works++) {
     action_array a = { 0 };
     put(&a, ACTION_WORK, COMPUTE, 0, FIRST);
     edge(&a, COMPUTE, COPIES);
     put(&a, ACTION_COPY, COPIES, 1, FIRST);
     if (works) put(&a, ACTION_WORK, COMPUTE, 0, FIRST);
-    if (works) edge(&a, COMPUTE, COPIES);
+    if (works > 1) edge(&a, COMPUTE, COPIES);
     put(&a, ACTION_COPY, COPIES, COPY, FIRST);
-    assert_int_equal(last_copy(&a, NULL).waits, works);
+    assert_int_equal(last_copy(&a, NULL).before, found[works]);
   }
 }
 
@@ -110,7 +111,7 @@ static void default_stream_waits_by_itself(void **state)
     put(&a, ACTION_COPY, COPIES, COPY, FIRST);
     put(&a, ACTION_WORK, COMPUTE, 0, SECOND);
     copy_wait w = last_copy(&a, kinds[alone]);
-    assert_int_equal(w.waits, !alone);
+    assert_int_equal(w.before, alone ? BEFORE_DOES_NOT : BEFORE_WAITS);
     assert_int_equal(w.awaited, alone ? AWAITED_NEVER : SECOND);
   }
 }

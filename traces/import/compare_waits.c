@@ -103,10 +103,12 @@ static uint32_t measured_pass_of(const real_comparison *c, uint32_t pass)
   return !c->same_passes ? 0 : pass < c->pass_count ? pass : c->pass_count;
 }
 
-static wait_finding compare_before(bool predicted, bool measured)
+/* Small kernels that one side lacks may be all that is new: then the other side's wait is for nothing. */
+static wait_finding compare_before(copy_before predicted, copy_before measured)
 {
-  if (predicted == measured) return WAIT_SAME;
-  return predicted ? WAIT_MISSING : WAIT_ADDITIONAL;
+  if (predicted == BEFORE_WAITS && measured == BEFORE_DOES_NOT) return WAIT_MISSING;
+  if (predicted == BEFORE_DOES_NOT && measured == BEFORE_WAITS) return WAIT_ADDITIONAL;
+  return WAIT_SAME;
 }
 
 static wait_finding compare_after(uint32_t predicted, uint32_t measured)
@@ -127,7 +129,7 @@ static void compare_direction(const real_comparison *c, direction_comparison *d,
     const copy_wait *m = &measured[copy->span];
     copy->awaited[SIDE_PREDICTED] = predicted_pass_of(c, p->awaited);
     copy->awaited[SIDE_MEASURED] = measured_pass_of(c, m->awaited);
-    copy->wait[WAIT_BEFORE] = compare_before(p->waits, m->waits);
+    copy->wait[WAIT_BEFORE] = compare_before(p->before, m->before);
     copy->wait[WAIT_AFTER] =
         compare_after(copy->awaited[SIDE_PREDICTED], copy->awaited[SIDE_MEASURED]);
     for (int order = 0; order < WAIT_ORDERS; order++)

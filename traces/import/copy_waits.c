@@ -43,7 +43,11 @@ static void issue_copy(follower *f, const action *a)
   pending *p = &f->streams[a->stream];
   uint32_t number = clocks_issue(&f->clocks, a->stream);
   uint32_t seen = seen_by(f, a->stream, f->compute);
-  f->waits[a->number] = (copy_wait){ .waits = seen > p->compute_seen, .awaited = AWAITED_NEVER };
+  uint32_t done = seen_by(f, f->compute, f->compute);
+  f->waits[a->number] = (copy_wait){ .before = seen > p->compute_seen    ? BEFORE_WAITS
+                                               : done == p->compute_seen ? BEFORE_NOTHING_NEW
+                                                                         : BEFORE_DOES_NOT,
+                                     .awaited = AWAITED_NEVER };
   p->compute_seen = seen;
   (void)ARRAY_PUSH(p);
   p->items[p->count - 1].copy = a->number;

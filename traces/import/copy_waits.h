@@ -35,8 +35,15 @@ typedef struct action_array {
 
 #define AWAITED_NEVER (UINT32_MAX - 1)
 
+/* Of a copy: does it wait for compute again? */
+typedef enum copy_before {
+  BEFORE_NOTHING_NEW, /* compute did nothing that the stream has not waited for */
+  BEFORE_WAITS,       /* for work that was issued after what it has waited for so far */
+  BEFORE_DOES_NOT     /* although there is such work */
+} copy_before;
+
 typedef struct copy_wait {
-  bool waits;       /* for work of compute that was issued after the stream's copy before */
+  copy_before before;
   uint32_t awaited; /* `pass` of compute's first work that begins after the copy; AWAITED_NEVER */
 } copy_wait;
 
