@@ -303,6 +303,7 @@ def draw_megatron(r, system):
         },
         "recompute": draw_recompute(r, moe, "multi_latent_attention" in attention),
         "offload": draw_megatron_offload(r, system, moe, stash, layers),
+        **maybe(r, 0.3, software={"megatron_day": r.choice(["2025-06-01", "2026-03-01", "2026-06-01", "2026-08-20"])}),
     }
 
 
