@@ -295,6 +295,7 @@ static void add_op(parser *p, plan_op op)
 {
   *ARRAY_PUSH(&p->rank->ops) = op;
   *ARRAY_PUSH(&p->rank->lines) = p->line.at.line;
+  assert(p->rank->lines.count == p->rank->ops.count);
 }
 
 bool parse_op(parser *p, op_kind kind, source_pos at)

@@ -57,6 +57,7 @@ static const rank_plan *current(const plan_validator *v)
 
 static op_side side_of(plan_stream stream)
 {
+  assert(stream < STREAMS);
   return stream == STREAM_HOST ? DONE_BY_HOST : ISSUED;
 }
 
