@@ -425,7 +425,8 @@ static void take_residents(pass *p)
     else
       take_new_resident(p, i);
   if (!r->has_left) return;
-  qsort(r->found.items, r->found.count, sizeof *r->found.items, order_of_lasting);
+  if (r->found.count > 0)
+    qsort(r->found.items, r->found.count, sizeof *r->found.items, order_of_lasting);
   pair_equal(p);
 }
 
@@ -442,7 +443,7 @@ static void leave_residents(pass *p)
                             .id = i,
                             .in_order = p->in_order != NULL ? p->in_order[i] : NOT_ALIVE,
                             .on_clock = p->on_clock[i] };
-  qsort(left->items, left->count, sizeof *left->items, order_of_lasting);
+  if (left->count > 0) qsort(left->items, left->count, sizeof *left->items, order_of_lasting);
   p->r->has_left = true;
 }
 
