@@ -282,6 +282,16 @@ static void find_next(const links *l, host_links *h)
   }
 }
 
+/* A copy may become known late, as when its host thread waited for a place in a stream's queue: after
+ * the link has passed the time at which it was ready. That past no longer changes, so the bytes move
+ * from now on. */
+static int64_t earliest_ps(const links *l, uint32_t index, const link_copy *copy)
+{
+  int64_t now_ps = l->hosts[l->host_of_lane[index]].now_ps;
+  assert(now_ps >= 0);
+  return max_i64(0, now_ps - l->lanes[index].latency_ps - copy->more_ps);
+}
+
 void links_post(links *l, uint32_t rank, lane_kind kind, uint32_t stream, const link_copy *copy)
 {
   uint32_t index = rank * LANE_KINDS + (uint32_t)kind;
@@ -290,6 +300,7 @@ void links_post(links *l, uint32_t rank, lane_kind kind, uint32_t stream, const 
   assert(!(n->transfers && n->stream == stream) && "one copy of a stream at a time");
   assert(copy->ready_ps >= 0 && copy->more_ps >= 0 && copy->bytes <= INT64_MAX / PS_PER_US);
   n->waiting[stream] = *copy;
+  n->waiting[stream].ready_ps = max_i64(copy->ready_ps, earliest_ps(l, index, copy));
   n->waits |= UINT32_C(1) << stream;
   n->first = first_waiting(n);
   find_next(l, &l->hosts[l->host_of_lane[index]]);
