@@ -57,12 +57,16 @@ static void update(walk *w, operand from, operand to, int64_t elements, int64_t 
   emit(w, OP_KERNEL, &call, (operand[]){ from, to, to }, 2, 1);
 }
 
-static void copy(walk *w, operand from, operand to, dtype type, int64_t elements,
-                 int64_t element_bytes)
+static walk_operand_view seen(walk *w, operand o)
 {
-  plan_call call = kernel_call(KERNEL_COPY, type, elements * element_bytes);
-  call.dims[0] = elements;
-  emit(w, OP_KERNEL, &call, (operand[]){ from, to }, 1, 1);
+  return (walk_operand_view){ o.buffer, o.view.rank > 0 ? plan_view_row(w->plan, &o.view) : 0 };
+}
+
+static void copy(walk *w, operand from, operand to, int64_t elements, int64_t element_bytes)
+{
+  assert(from.buffer < w->rank->buffers.count);
+  walk_copy_kernel(w, STREAM_COMPUTE, seen(w, from), seen(w, to),
+                   w->rank->buffers.items[from.buffer].tensor, elements, elements * element_bytes);
 }
 
 /* ---- matrices -------------------------------------------------------------------------------- */
@@ -102,7 +106,7 @@ static void matrix_drop(walk *w, const matrix *m)
 static matrix converted(walk *w, matrix m, const char *name, dtype type)
 {
   matrix made = matrix_new(w, name, type, m.rows, m.columns);
-  copy(w, all_of(m.buffer), all_of(made.buffer), m.type, elements_of(&m),
+  copy(w, all_of(m.buffer), all_of(made.buffer), elements_of(&m),
        dtype_bytes(m.type) + dtype_bytes(type));
   matrix_drop(w, &m);
   return made;
@@ -121,10 +125,7 @@ static void multiply(walk *w, const matrix *left, const matrix *right, const mat
   call.scalars[GEMM_LAYOUT] = layout;
   operand operands[] = { all_of(left->buffer), all_of(right->buffer), all_of(to->buffer),
                          all_of(to->buffer) };
-  if (added)
-    emit(w, OP_KERNEL, &call, operands, 3, 1);
-  else
-    emit(w, OP_KERNEL, &call, operands, 2, 1);
+  emit(w, OP_KERNEL, &call, operands, added ? 3 : 2, 1);
 }
 
 /* torch.addmm: a copy, to which a product is added. */
@@ -132,8 +133,7 @@ static matrix product_and_sum(walk *w, const matrix *sum, const matrix *left, co
                               const char *name)
 {
   matrix made = matrix_new(w, name, sum->type, sum->rows, sum->columns);
-  copy(w, all_of(sum->buffer), all_of(made.buffer), sum->type, elements_of(sum),
-       2 * dtype_bytes(sum->type));
+  copy(w, all_of(sum->buffer), all_of(made.buffer), elements_of(sum), 2 * dtype_bytes(sum->type));
   multiply(w, left, right, &made, left->columns, GEMM_NN, true);
   return made;
 }
@@ -212,7 +212,7 @@ static matrix normalised(walk *w, const sharing *how, operand from, int64_t rows
   call.dims[0] = elements;
   emit(w, OP_KERNEL, &call, (operand[]){ from, all_of(norm.buffer) }, 1, 1);
   if (is_summed(how)) reduce(w, how, &norm);
-  copy(w, from, all_of(x.buffer), DTYPE_FP32, elements, 2 * dtype_bytes(DTYPE_FP32));
+  copy(w, from, all_of(x.buffer), elements, 2 * dtype_bytes(DTYPE_FP32));
   matrix_drop(w, &norm);
   return x;
 }
@@ -239,7 +239,7 @@ static matrix orthogonal(walk *w, const sharing *how, operand from, int64_t rows
   /* two products with numbers, of which the first has this rank's part */
   matrix scaled = matrix_new(w, "update", DTYPE_FP32, rows, columns);
   int64_t element_bytes = 2 * dtype_bytes(DTYPE_FP32);
-  copy(w, all_of(x.buffer), all_of(scaled.buffer), DTYPE_FP32, rows * columns, element_bytes);
+  copy(w, all_of(x.buffer), all_of(scaled.buffer), rows * columns, element_bytes);
   matrix_drop(w, &x);
   return converted(w, scaled, "update", DTYPE_FP32);
 }
@@ -278,8 +278,7 @@ static matrix orthogonal_parts(walk *w, const sharing *how, operand momentum, co
   assert(p->shape[0] % group_rows == 0 && "whole groups of queries");
   for (uint32_t i = 0; i < count; i++) {
     parts[i] = matrix_new(w, "momentum", DTYPE_FP32, groups * part_rows[i], columns);
-    copy(w, momentum, all_of(parts[i].buffer), DTYPE_FP32, elements_of(&parts[i]),
-         2 * dtype_bytes(DTYPE_FP32));
+    copy(w, momentum, all_of(parts[i].buffer), elements_of(&parts[i]), 2 * dtype_bytes(DTYPE_FP32));
   }
   for (uint32_t i = 0; i < count; i++) {
     matrix made = orthogonal(w, how, all_of(parts[i].buffer), parts[i].rows, parts[i].columns);
@@ -288,7 +287,7 @@ static matrix orthogonal_parts(walk *w, const sharing *how, operand momentum, co
   }
   matrix joined = matrix_new(w, "update", DTYPE_FP32, p->shape[0], columns);
   for (uint32_t i = 0; i < count; i++)
-    copy(w, all_of(parts[i].buffer), all_of(joined.buffer), DTYPE_FP32, elements_of(&parts[i]),
+    copy(w, all_of(parts[i].buffer), all_of(joined.buffer), elements_of(&parts[i]),
          2 * dtype_bytes(DTYPE_FP32));
   for (uint32_t i = 0; i < count; i++)
     matrix_drop(w, &parts[i]);
@@ -314,6 +313,6 @@ void muon_step(walk *w, const muon_matrix *m)
   update(w, all_of(change.buffer), weight, o->elements, 3 * FP32_BYTES);
   matrix_drop(w, &change);
   if (m->copy != NO_BUFFER)
-    copy(w, weight, (operand){ m->copy, m->copy_view }, DTYPE_FP32, o->elements,
+    copy(w, weight, (operand){ m->copy, m->copy_view }, o->elements,
          FP32_BYTES + dtype_bytes((dtype)p->type));
 }
