@@ -1,99 +1,35 @@
-"use strict";
-/* Draws the prediction that the page holds. Every figure in words comes from #figures, which is `predict --json`. */
-const figures = JSON.parse(document.getElementById("figures").textContent);
-const timeline = JSON.parse(document.getElementById("timeline").textContent);
-const by = (id) => document.getElementById(id);
-const GIB = 2 ** 30, FIELDS = 7, LANE = 26, GAP = 8, LEFT = 110, RIGHT = 12, CURVE = 210;
+/* Draws #timeline: the lanes of a rank, which are streams, over curves of its memory. A lane may be of one side of two. */
+const timeline = JSON.parse(by("timeline").textContent);
+const FIELDS = 7, LANE = 26, GAP = 8, LEFT = 110, RIGHT = 12, CURVE = 210;
 /* Okabe and Ito's palette, which colour-blind people tell apart. */
 const COLOURS = ["#0072b2", "#e69f00", "#f0e442", "#8c6d5a", "#cc79a7", "#009e73", "#d55e00", "#56b4e9", ""];
 const WAITS = COLOURS.length - 1;
 const LANE_NAMES = { d2h: "to the host", h2d: "from the host", comm: "communication" };
-const CURVES = [["allocated", "#0072b2"], ["live", "#009e73"], ["reserved", "#d55e00"]];
-
-/* ---- words ---- */
-
-function bytes(n) {
-  const unit = Math.abs(n) >= GIB ? [GIB, "GiB", 2] : [2 ** 20, "MiB", 1];
-  return `${(n / unit[0]).toFixed(unit[2])} ${unit[1]}`;
-}
-function time(ns) {
-  return ns === 0 ? "0" : ns >= 1e9 ? `${(ns / 1e9).toFixed(3)} s` : ns >= 1e6 ? `${(ns / 1e6).toFixed(2)} ms` : `${(ns / 1e3).toFixed(2)} µs`;
-}
-function element(name, text, className) {
-  const e = document.createElement(name);
-  if (text !== undefined) e.textContent = text;
-  if (className) e.className = className;
-  return e;
-}
-function row(cells, head) {
-  const tr = element("tr");
-  cells.forEach((cell, i) => {
-    const e = element(head ? "th" : "td", cell, i === 0 ? "text" : "");
-    if (head) e.scope = "col";
-    tr.append(e);
-  });
-  return tr;
-}
-
-/* ---- the head ---- */
-
-function putFact(name, value, note) {
-  const box = element("div"), dd = element("dd", value);
-  if (note) dd.append(element("small", note));
-  box.append(element("dt", name), dd);
-  by("facts").append(box);
-}
-function putHead() {
-  const ranks = figures.result.ranks, step = figures.result.step_time_s, base = figures.baseline.step_time_s;
-  const fullest = ranks.reduce((a, r) => (r.reserved_peak_bytes > a.reserved_peak_bytes ? r : a));
-  const verdict = by("verdict");
-  verdict.textContent = figures.fits
-    ? `Fits: rank ${fullest.pp_rank} reserves most, ${bytes(fullest.reserved_peak_bytes)} of ${bytes(figures.capacity_bytes)}.`
-    : `Does not fit: ${bytes(figures.missing_bytes)} are missing.`;
-  verdict.classList.add(figures.fits ? "good" : "bad");
-  putFact("step", time(step * 1e9), `${time(base * 1e9)} without offload`);
-  putFact("overhead", `${(figures.overhead * 100).toFixed(2)} %`, figures.bottleneck);
-  const peak = ranks.reduce((a, r) => Math.max(a, r.allocated_peak_bytes), 0);
-  const without = figures.baseline.ranks.reduce((a, r) => Math.max(a, r.allocated_peak_bytes), 0);
-  putFact("highest allocated peak", bytes(peak), `${bytes(without)} without offload`);
-  putFact("pinned on the fullest host", bytes(figures.host_pinned_total_bytes));
-  const safety = figures.safety, errors = safety.errors_of_first_step + safety.errors_of_later_steps;
-  putFact("safety of the plan", safety.safe ? "safe" : "NOT SAFE", safety.safe ? "no race or deadlock in any timing" : `${errors} errors; offsim check shows them`);
-  by("facts").lastChild.querySelector("dd").classList.add(safety.safe ? "good" : "bad");
-}
-function putRanks() {
-  const table = by("ranks");
-  table.append(row(["rank", "static", "peak", "without offload", "saving", "R", "reserved", "pinned", ""], true));
-  const most = figures.baseline.ranks.reduce((a, r) => Math.max(a, r.allocated_peak_bytes), 1);
-  figures.result.ranks.forEach((r, i) => {
-    const tr = row([String(r.pp_rank), bytes(r.static_bytes), bytes(r.allocated_peak_bytes), bytes(figures.baseline.ranks[i].allocated_peak_bytes),
-      bytes(r.simulated_saving_bytes), r.saving_ratio === null ? "-" : `${(r.saving_ratio * 100).toFixed(1)} %`,
-      bytes(r.reserved_peak_bytes), bytes(r.host_pinned_peak_bytes)]);
-    const bar = element("td", undefined, "bar"), fill = element("i");
-    fill.style.width = `${(100 * r.allocated_peak_bytes / most).toFixed(1)}%`;
-    bar.append(fill);
-    tr.append(bar);
-    table.append(tr);
-  });
-}
+const CURVE_COLOURS = { allocated: "#0072b2", live: "#009e73", reserved: "#d55e00" };
+/* The two sides of a comparison, in their order. */
+const SIDE_COLOURS = ["#0072b2", "#d55e00"];
 
 /* ---- slices ---- */
 
-/* Absolute times, once a rank is shown: {stream, start, end, kind, text, site, phase, count}. */
+/* Absolute times, once a rank is shown. The lanes of a stream are close together. */
 const unpacked = [];
 function lanesOf(rank) {
   if (unpacked[rank]) return unpacked[rank];
-  unpacked[rank] = timeline.ranks[rank].lanes.map((lane) => {
+  let top = 2;
+  unpacked[rank] = timeline.ranks[rank].lanes.map((lane, l, all) => {
     const n = lane.slices.length / FIELDS, start = new Float64Array(n), end = new Float64Array(n);
     let at = 0;
     for (let i = 0; i < n; i++) {
       start[i] = at + lane.slices[i * FIELDS];
       at = end[i] = start[i] + lane.slices[i * FIELDS + 1];
     }
-    return { stream: lane.stream, n, start, end, raw: lane.slices };
+    const name = [LANE_NAMES[lane.stream] || lane.stream, lane.side].filter((t) => t).join(", "), own = top;
+    top += LANE + (l + 1 < all.length && all[l + 1].stream === lane.stream ? 2 : GAP);
+    return { stream: lane.stream, name, top: own, n, start, end, raw: lane.slices };
   });
   return unpacked[rank];
 }
+function heightOf(lanes) { return lanes.length ? lanes[lanes.length - 1].top + LANE + 6 : 0; }
 function field(lane, i, which) { return lane.raw[i * FIELDS + which]; }
 function nameOf(lane, i) {
   const kind = field(lane, i, 2), text = field(lane, i, 3), site = field(lane, i, 4), count = field(lane, i, 6);
@@ -105,7 +41,7 @@ function nameOf(lane, i) {
 /* Whom a wait of compute waits for: the copies and messages that run then. */
 function waitedFor(at) {
   const busy = lanesOf(view.rank).filter((lane) => lane.stream !== "compute" && indexAt(lane, at) >= 0)
-    .map((lane) => `${LANE_NAMES[lane.stream] || lane.stream}: ${nameOf(lane, indexAt(lane, at))}`);
+    .map((lane) => `${lane.name}: ${nameOf(lane, indexAt(lane, at))}`);
   return busy.length ? ` for ${busy.join("; ")}` : "";
 }
 /* The last slice that begins at or before `at`. */
@@ -124,7 +60,7 @@ function indexAt(lane, at) {
 
 /* ---- view ---- */
 
-const view = { rank: 0, from: 0, to: Math.max(1, timeline.step_ns), cursor: null, find: "" };
+const view = { rank: 0, from: 0, to: Math.max(1, timeline.step_ns), cursor: null, find: "", levelOf: null };
 const style = () => getComputedStyle(document.documentElement);
 function prepared(canvas, height) {
   const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth || 1000;
@@ -160,19 +96,19 @@ function hatching(c) {
   return (hatch = c.createPattern(tile, "repeat"));
 }
 function drawLanes() {
-  const lanes = lanesOf(view.rank), [c, width] = prepared(by("lanes"), lanes.length * (LANE + GAP) + 22);
+  const lanes = lanesOf(view.rank), [c, width] = prepared(by("lanes"), heightOf(lanes) + 22);
   const ink = style().getPropertyValue("--ink"), faint = style().getPropertyValue("--faint");
   const wanted = view.find.toLowerCase();
   c.strokeStyle = faint; c.fillStyle = ink; c.textAlign = "center";
   for (const t of ticks(width)) {
     const x = Math.round(xOf(t, width)) + 0.5;
-    c.beginPath(); c.moveTo(x, 0); c.lineTo(x, lanes.length * (LANE + GAP)); c.stroke();
-    c.fillText(time(t), x, lanes.length * (LANE + GAP) + 14);
+    c.beginPath(); c.moveTo(x, 0); c.lineTo(x, heightOf(lanes)); c.stroke();
+    c.fillText(time(t), x, heightOf(lanes) + 14);
   }
-  lanes.forEach((lane, l) => {
-    const top = l * (LANE + GAP) + 2;
+  for (const lane of lanes) {
+    const top = lane.top;
     c.globalAlpha = 1; c.fillStyle = ink; c.textAlign = "right";
-    c.fillText(LANE_NAMES[lane.stream] || lane.stream, LEFT - 8, top + LANE / 2 + 4);
+    c.fillText(lane.name, LEFT - 8, top + LANE / 2 + 4);
     let drawn = -1, drawnKind = -1;
     for (let i = Math.max(0, lastBefore(lane, view.from)); i < lane.n && lane.start[i] <= view.to; i++) {
       const left = Math.max(LEFT, xOf(lane.start[i], width)), right = Math.min(width - RIGHT, xOf(lane.end[i], width));
@@ -189,13 +125,13 @@ function drawLanes() {
         c.restore();
       }
     }
-  });
+  }
   c.globalAlpha = 1;
 }
 function drawCurve() {
   const of = timeline.ranks[view.rank].curves, [c, width] = prepared(by("curve"), CURVE);
-  const without = figures.baseline.ranks[view.rank].allocated_peak_bytes;
-  const most = Math.max(without, ...CURVES.map(([name]) => of[name].reduce((a, v, i) => (i % 2 && v > a ? v : a), 1))) * 1.04;
+  const names = Object.keys(of), level = view.levelOf ? view.levelOf(view.rank) : 0;
+  const most = Math.max(level, ...names.map((name) => of[name].reduce((a, v, i) => (i % 2 && v > a ? v : a), 1))) * 1.04;
   const yOf = (b) => CURVE - 18 - (CURVE - 26) * b / most;
   const ink = style().getPropertyValue("--ink"), faint = style().getPropertyValue("--faint");
   c.strokeStyle = faint; c.fillStyle = ink; c.textAlign = "right";
@@ -205,9 +141,10 @@ function drawCurve() {
     c.fillText(bytes(b), LEFT - 8, yOf(b) + 4);
   }
   c.save(); c.beginPath(); c.rect(LEFT, 0, width - LEFT - RIGHT, CURVE); c.clip();
-  for (const [name, colour] of CURVES) {
+  const colourOf = (name) => CURVE_COLOURS[name] || SIDE_COLOURS[names.indexOf(name)];
+  for (const name of names) {
     const p = of[name];
-    c.strokeStyle = colour; c.lineWidth = name === "allocated" ? 2 : 1.2;
+    c.strokeStyle = colourOf(name); c.lineWidth = name === names[0] ? 2 : 1.2;
     c.beginPath();
     for (let i = 0; i < p.length; i += 2) {
       const x = xOf(p[i], width), y = yOf(p[i + 1]);
@@ -216,17 +153,20 @@ function drawCurve() {
     if (p.length) c.lineTo(xOf(timeline.step_ns, width), yOf(p[p.length - 1]));
     c.stroke();
   }
-  c.setLineDash([6, 4]); c.strokeStyle = ink; c.lineWidth = 1;
-  c.beginPath(); c.moveTo(LEFT, yOf(without)); c.lineTo(width - RIGHT, yOf(without)); c.stroke(); c.setLineDash([]);
+  c.strokeStyle = ink; c.lineWidth = 1;
+  if (level) {
+    c.setLineDash([6, 4]);
+    c.beginPath(); c.moveTo(LEFT, yOf(level)); c.lineTo(width - RIGHT, yOf(level)); c.stroke(); c.setLineDash([]);
+  }
   if (view.cursor !== null) {
     c.beginPath(); c.moveTo(xOf(view.cursor, width), 0); c.lineTo(xOf(view.cursor, width), CURVE - 18); c.stroke();
   }
   c.restore();
   c.textAlign = "left"; c.fillStyle = ink;
-  c.fillText("peak without offload", LEFT + 6, yOf(without) - 4);
+  if (level) c.fillText("peak without offload", LEFT + 6, yOf(level) - 4);
   let x = LEFT;
-  for (const [name, colour] of CURVES) {
-    c.fillStyle = colour; c.fillRect(x, CURVE - 12, 14, 8);
+  for (const name of names) {
+    c.fillStyle = colourOf(name); c.fillRect(x, CURVE - 12, 14, 8);
     c.fillStyle = ink; c.fillText(name, x + 18, CURVE - 4);
     x += 100;
   }
@@ -279,7 +219,7 @@ function showRank(rank) {
   draw();
 }
 function peakAt(rank) {
-  const p = timeline.ranks[rank].curves.allocated;
+  const p = Object.values(timeline.ranks[rank].curves)[0];
   let best = 0;
   for (let i = 0; i < p.length; i += 2) if (p[i + 1] > p[best + 1]) best = i;
   return p.length ? p[best] : 0;
@@ -290,7 +230,7 @@ function countFound() {
   if (wanted) for (const lane of lanesOf(view.rank)) for (let i = 0; i < lane.n; i++) n += nameOf(lane, i).toLowerCase().includes(wanted);
   by("found").textContent = wanted ? `${n} found` : "";
 }
-function laneAt(y) { const l = Math.floor(y / (LANE + GAP)), lanes = lanesOf(view.rank); return l < lanes.length ? lanes[l] : null; }
+function laneAt(y) { return lanesOf(view.rank).find((lane) => lane.top <= y && y < lane.top + LANE); }
 function hover(event) {
   const lane = laneAt(event.offsetY), width = by("lanes").clientWidth, at = timeAt(event.offsetX, width);
   const i = lane && event.offsetX > LEFT ? indexAt(lane, at) : -1;
@@ -325,18 +265,18 @@ function listen() {
   window.addEventListener("resize", draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { hatch = null; draw(); });
 }
-
-putHead();
-putRanks();
-timeline.kinds.forEach((name, i) => {
-  const item = element("span"), box = element("i");
-  box.style.background = i === WAITS ? "repeating-linear-gradient(135deg, var(--muted) 0 1px, transparent 1px 4px)" : COLOURS[i];
-  item.append(box, name);
-  by("legend").append(item);
-});
-timeline.ranks.forEach((_, i) => by("rank").append(new Option(String(i), String(i))));
-by("detail").textContent = { op: "Each slice is one op.", module: "A slice is what one module issues in one pass: the plan has more ops than a page should hold.",
-  pass: "A slice is one pass of a micro-batch: the plan has more ops than a page should hold." }[timeline.detail] + " Memory is that of a steady step.";
-listen();
-showRank(figures.result.ranks.reduce((a, r, i, all) => (r.reserved_peak_bytes > all[a].reserved_peak_bytes ? i : a), 0));
-document.body.dataset.ready = String(timeline.ranks.length);
+/* `levelOf`: of a rank, its peak without offload; left out, no line marks it. */
+function startTimeline(rank, note, levelOf) {
+  view.levelOf = levelOf;
+  timeline.kinds.forEach((name, i) => {
+    const item = element("span"), box = element("i");
+    box.style.background = i === WAITS ? "repeating-linear-gradient(135deg, var(--muted) 0 1px, transparent 1px 4px)" : COLOURS[i];
+    item.append(box, name);
+    by("legend").append(item);
+  });
+  timeline.ranks.forEach((_, i) => by("rank").append(new Option(String(i), String(i))));
+  by("detail").textContent = { op: "Each slice is one op.", module: "A slice is what one module issues in one pass: there are more ops than a page should hold.",
+    pass: "A slice is one pass of a micro-batch: there are more ops than a page should hold." }[timeline.detail] + note;
+  listen();
+  showRank(rank);
+}
