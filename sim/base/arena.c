@@ -2,25 +2,30 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/diag.h"
 #include "sim/base/memory.h"
 
-enum { ALIGNMENT = 16, BLOCK_BYTES = 1 << 20 };
+enum { ALIGNMENT = 16, FIRST_BYTES = 1 << 16, MOST_BYTES = 1 << 22 };
 
 struct arena_block {
-  arena_block *next;
+  _Alignas(ALIGNMENT) arena_block *next;
   size_t used_bytes;
   size_t capacity_bytes;
-  size_t padding; /* keeps the bytes that follow aligned to ALIGNMENT */
+  bool zeroed; /* what is not used yet */
 };
 
-static arena_block *new_block(size_t payload_bytes)
+/* An arena that grows gets larger blocks. */
+static arena_block *new_block(const arena *a, size_t least_bytes)
 {
-  arena_block *block = memory_zeroed(1, sizeof *block + payload_bytes);
-  block->capacity_bytes = payload_bytes;
+  size_t bytes = a->used_bytes < FIRST_BYTES  ? FIRST_BYTES
+                 : a->used_bytes < MOST_BYTES ? a->used_bytes
+                                              : MOST_BYTES;
+  if (bytes < least_bytes) bytes = least_bytes;
+  bool zeroed;
+  arena_block *block = memory_taken(sizeof *block + bytes, &zeroed);
+  *block = (arena_block){ .next = a->blocks, .capacity_bytes = bytes, .zeroed = zeroed };
   return block;
 }
 
@@ -30,12 +35,10 @@ void *arena_alloc(arena *a, size_t count, size_t item_bytes)
     die_refused("memory: requested %zu items of %zu bytes", count, item_bytes);
   size_t bytes = (count * item_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   arena_block *block = a->blocks;
-  if (block == NULL || block->capacity_bytes - block->used_bytes < bytes) {
-    block = new_block(bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES);
-    block->next = a->blocks;
-    a->blocks = block;
-  }
+  if (block == NULL || block->capacity_bytes - block->used_bytes < bytes)
+    block = a->blocks = new_block(a, bytes);
   void *memory = (char *)(block + 1) + block->used_bytes;
+  if (!block->zeroed) memset(memory, 0, bytes);
   block->used_bytes += bytes;
   a->used_bytes += bytes;
   return memory;
@@ -80,7 +83,7 @@ void arena_release(arena *a)
 {
   for (arena_block *block = a->blocks; block != NULL;) {
     arena_block *next = block->next;
-    free(block);
+    memory_return(block);
     block = next;
   }
   *a = (arena){ 0 };

@@ -1,7 +1,5 @@
 #include "sim/base/array.h"
 
-#include <stdlib.h>
-
 #include "sim/base/diag.h"
 #include "sim/base/memory.h"
 
@@ -20,7 +18,7 @@ void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_b
 
 void array_release(void *items)
 {
-  free(items);
+  memory_return(items);
 }
 
 uint32_t array_count_before(const void *items, uint32_t count, size_t item_bytes, const void *key,

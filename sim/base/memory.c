@@ -1,8 +1,9 @@
-#define _DEFAULT_SOURCE /* madvise */
+#define _DEFAULT_SOURCE /* madvise, MAP_ANONYMOUS */
 
 #include "sim/base/memory.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,15 +13,7 @@
 
 #include "sim/base/diag.h"
 
-enum { HUGE_PAGE_BYTES = 2 << 20, LOOK_BYTES = 64 << 20, SPARE_BYTES = 128 << 20, MIB = 1 << 20 };
-
-/* With 4 KiB pages the first touch of a plan's arrays costs more than filling them. Advice only. */
-static void prefer_huge_pages(void *memory, size_t bytes)
-{
-  uintptr_t from = ((uintptr_t)memory + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-  uintptr_t to = ((uintptr_t)memory + bytes) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-  if (from < to) (void)madvise((void *)from, to - from, MADV_HUGEPAGE);
-}
+enum { LOOK_BYTES = 64 << 20, FREE_BYTES = 128 << 20, MIB = 1 << 20 };
 
 size_t memory_available(const char *meminfo)
 {
@@ -90,6 +83,106 @@ static size_t available_now(void)
   return group_bytes < system_bytes ? group_bytes : system_bytes;
 }
 
+/* ---- whole pages ---- */
+
+/* With 4 KiB pages the first touch of a plan's arrays costs more than filling them, so large blocks are huge
+ * pages of their own. What one step releases, the next one asks for: such blocks are kept, for the
+ * kernel takes as long to clear a page as a program to fill it. The sanitizer is to see every block. */
+#if defined(__SANITIZE_ADDRESS__)
+#define LARGE_BYTES SIZE_MAX
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define LARGE_BYTES SIZE_MAX
+#endif
+#endif
+#ifndef LARGE_BYTES
+#define LARGE_BYTES ((size_t)MIB)
+#endif
+
+enum { HUGE_PAGE_BYTES = 2 << 20, MOST_SPARES = 256, MOST_SPARE_BYTES = 512 << 20 };
+
+/* Before the memory that the caller gets. */
+typedef struct block {
+  _Alignas(16) size_t bytes; /* of the memory */
+  bool paged;                /* whole pages; else of malloc */
+} block;
+
+static struct {
+  pthread_mutex_t lock;
+  block *blocks[MOST_SPARES];
+  uint32_t count;
+  size_t bytes;
+} spares = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static size_t pages_of(size_t bytes)
+{
+  return (bytes + sizeof(block) + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+}
+
+static void unmap(void *memory, size_t bytes)
+{
+  if (bytes > 0) (void)munmap(memory, bytes);
+}
+
+/* Zero pages that begin at a multiple of a huge page; NULL: refused. */
+static block *map_pages(size_t bytes)
+{
+  char *mapped = mmap(NULL, bytes + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return NULL;
+  size_t before = (HUGE_PAGE_BYTES - (uintptr_t)mapped % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+  unmap(mapped, before);
+  unmap(mapped + before + bytes, HUGE_PAGE_BYTES - before);
+  (void)madvise(mapped + before, bytes, MADV_HUGEPAGE); /* advice only */
+  block *b = (block *)(void *)(mapped + before);
+  *b = (block){ .bytes = bytes - sizeof *b, .paged = true };
+  return b;
+}
+
+/* The smallest spare block that is large enough, and not more than twice as large; NULL: none. */
+static block *take_spare(size_t bytes)
+{
+  uint32_t best = MOST_SPARES;
+  pthread_mutex_lock(&spares.lock);
+  for (uint32_t i = 0; i < spares.count; i++) {
+    size_t has = spares.blocks[i]->bytes;
+    if (has >= bytes && has <= 2 * pages_of(bytes) &&
+        (best == MOST_SPARES || has < spares.blocks[best]->bytes))
+      best = i;
+  }
+  block *found = best == MOST_SPARES ? NULL : spares.blocks[best];
+  if (found != NULL) {
+    spares.blocks[best] = spares.blocks[--spares.count];
+    spares.bytes -= found->bytes;
+  }
+  pthread_mutex_unlock(&spares.lock);
+  return found;
+}
+
+/* False: there are enough. */
+static bool keep_spare(block *b)
+{
+  pthread_mutex_lock(&spares.lock);
+  bool kept = spares.count < MOST_SPARES && spares.bytes + b->bytes <= MOST_SPARE_BYTES;
+  if (kept) {
+    spares.blocks[spares.count++] = b;
+    spares.bytes += b->bytes;
+  }
+  pthread_mutex_unlock(&spares.lock);
+  return kept;
+}
+
+static void drop_spares(void)
+{
+  pthread_mutex_lock(&spares.lock);
+  while (spares.count > 0) {
+    block *b = spares.blocks[--spares.count];
+    unmap(b, b->bytes + sizeof *b);
+  }
+  spares.bytes = 0;
+  pthread_mutex_unlock(&spares.lock);
+}
+
 /* Looks once in LOOK_BYTES of requests; what those have used by then is no longer available. */
 static void require_available(size_t bytes)
 {
@@ -97,31 +190,82 @@ static void require_available(size_t bytes)
   if (atomic_fetch_add(&unseen_bytes, bytes) + bytes < LOOK_BYTES) return;
   atomic_store(&unseen_bytes, 0);
   size_t available = available_now();
-  if (bytes > available || available - bytes < SPARE_BYTES)
+  if (bytes > available || available - bytes < FREE_BYTES) {
+    drop_spares();
+    available = available_now();
+  }
+  if (bytes > available || available - bytes < FREE_BYTES)
     die_refused("memory: requested %zu MiB more, the system has %zu MiB left of which %d MiB are "
                 "kept free",
-                bytes / MIB + 1, available / MIB, SPARE_BYTES / MIB);
+                bytes / MIB + 1, available / MIB, FREE_BYTES / MIB);
+}
+
+/* ---- requests ---- */
+
+/* `zeroed`: whether it is, from now on or by request. */
+static block *new_block(size_t bytes, bool *zeroed)
+{
+  bool large = bytes >= LARGE_BYTES;
+  block *b = large ? take_spare(bytes) : NULL;
+  if (b != NULL) {
+    *zeroed = false;
+    return b;
+  }
+  require_available(bytes);
+  if (large) {
+    b = map_pages(pages_of(bytes));
+    if (b == NULL) drop_spares();
+    if (b == NULL) b = map_pages(pages_of(bytes));
+    *zeroed = true;
+  } else {
+    b = *zeroed ? calloc(1, sizeof *b + bytes) : malloc(sizeof *b + bytes);
+    if (b != NULL) *b = (block){ .bytes = bytes };
+  }
+  if (b == NULL) die_refused("memory: requested %zu bytes, the system has none left", bytes);
+  return b;
+}
+
+void *memory_taken(size_t bytes, bool *zeroed)
+{
+  *zeroed = true;
+  return new_block(bytes, zeroed) + 1;
 }
 
 void *memory_zeroed(size_t count, size_t item_bytes)
 {
+  bool zeroed;
   assert(item_bytes > 0);
   if (count > SIZE_MAX / 2 / item_bytes)
     die_refused("memory: requested %zu items of %zu bytes", count, item_bytes);
-  require_available(count * item_bytes);
-  void *memory = calloc(count > 0 ? count : 1, item_bytes);
-  if (memory == NULL)
-    die_refused("memory: requested %zu bytes, the system has none left", count * item_bytes);
-  prefer_huge_pages(memory, count * item_bytes);
+  void *memory = memory_taken(count * item_bytes, &zeroed);
+  if (!zeroed) memset(memory, 0, count * item_bytes);
   return memory;
 }
 
 void *memory_resized(void *memory, size_t bytes)
 {
   assert(bytes > 0);
-  require_available(bytes);
-  void *moved = realloc(memory, bytes);
-  if (moved == NULL) die_refused("memory: requested %zu bytes, the system has none left", bytes);
-  prefer_huge_pages(moved, bytes);
+  block *old = memory == NULL ? NULL : (block *)memory - 1;
+  if (old != NULL && bytes <= old->bytes) return memory;
+  bool zeroed = false;
+  if ((old == NULL || !old->paged) && bytes < LARGE_BYTES) {
+    require_available(bytes);
+    block *b = realloc(old, sizeof *b + bytes);
+    if (b == NULL) die_refused("memory: requested %zu bytes, the system has none left", bytes);
+    *b = (block){ .bytes = bytes };
+    return b + 1;
+  }
+  void *moved = new_block(bytes, &zeroed) + 1;
+  if (old != NULL) memcpy(moved, memory, old->bytes);
+  memory_return(memory);
   return moved;
+}
+
+void memory_return(void *memory)
+{
+  block *b = memory == NULL ? NULL : (block *)memory - 1;
+  if (b == NULL || !b->paged)
+    free(b);
+  else if (!keep_spare(b))
+    unmap(b, b->bytes + sizeof *b);
 }

@@ -9,13 +9,22 @@
 #ifndef OFFSIM_SIM_BASE_MEMORY_H
 #define OFFSIM_SIM_BASE_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* Zeroed; free() releases it. Large blocks are zero pages until they are used. */
+/* Blocks are aligned to 16 bytes; memory_return, and nothing else, releases them. What large ones held is
+ * kept for later requests, so that a program that does the same again gets the pages that it has. */
+
 void *memory_zeroed(size_t count, size_t item_bytes);
 
-/* As realloc. */
+/* Sets whether the block is zero, or holds what an earlier one held. */
+void *memory_taken(size_t bytes, bool *zeroed);
+
+/* As realloc; NULL: a new block. */
 void *memory_resized(void *memory, size_t bytes);
+
+/* NULL: nothing. */
+void memory_return(void *memory);
 
 /* The bytes that the text of /proc/meminfo calls available; SIZE_MAX if it does not say. */
 size_t memory_available(const char *meminfo);

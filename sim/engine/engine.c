@@ -762,7 +762,7 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
 
 void timeline_release(timeline *t)
 {
-  free(t->times_ps);
-  free(t->ranks);
+  memory_return(t->times_ps);
+  memory_return(t->ranks);
   *t = (timeline){ 0 };
 }

@@ -1,10 +1,11 @@
-/* Requests that the system cannot meet. */
+/* Requests that the system cannot meet, and blocks that it gives. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "sim/base/memory.h"
 
@@ -44,6 +45,51 @@ static void a_group_without_limit_refuses_nothing(void **state)
   assert_true(memory_left_of_group("", "", "") == SIZE_MAX);
 }
 
+/* ---- blocks ---- */
+
+enum { LARGE_BYTES = 5 << 20, LARGER_BYTES = 9 << 20 };
+
+static bool holds(const unsigned char *bytes, size_t count, int value)
+{
+  for (size_t i = 0; i < count; i++)
+    if (bytes[i] != value) return false;
+  return true;
+}
+
+/* A large block is given out again as it was left; who asks for zeros gets them. */
+static void a_block_that_comes_back_is_zero_where_asked(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 3; i++) {
+    unsigned char *asked = memory_zeroed(LARGE_BYTES, 1);
+    assert_true(holds(asked, LARGE_BYTES, 0));
+    memset(asked, 7, LARGE_BYTES);
+    memory_return(asked);
+    bool zeroed;
+    unsigned char *taken = memory_taken(LARGE_BYTES, &zeroed);
+    assert_int_equal((uintptr_t)taken % 16, 0);
+    if (zeroed) assert_true(holds(taken, LARGE_BYTES, 0));
+    memset(taken, 9, LARGE_BYTES);
+    memory_return(taken);
+  }
+}
+
+/* From a small block to a large one and to a larger one, all that was there comes along. */
+static void a_block_that_grows_keeps_what_it_holds(void **state)
+{
+  (void)state;
+  static const size_t sizes[] = { 100, 1000, LARGE_BYTES, LARGER_BYTES };
+  unsigned char *block = NULL;
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    block = memory_resized(block, sizes[i]);
+    for (size_t k = 0; k < i; k++)
+      assert_int_equal(block[sizes[k] - 1], k + 1);
+    block[sizes[i] - 1] = (unsigned char)(i + 1);
+  }
+  memory_return(block);
+  memory_return(NULL);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -51,6 +97,8 @@ int main(void)
     cmocka_unit_test(a_system_that_does_not_say_refuses_nothing),
     cmocka_unit_test(a_container_limits_it),
     cmocka_unit_test(a_group_without_limit_refuses_nothing),
+    cmocka_unit_test(a_block_that_comes_back_is_zero_where_asked),
+    cmocka_unit_test(a_block_that_grows_keeps_what_it_holds),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
