@@ -130,7 +130,8 @@ static void print_known(FILE *out, const verification *v, const finding *f)
 {
   const char *early = plan_stream_name(v->plan, (plan_stream)op_of(v, f, f->first)->stream);
   const char *late = plan_stream_name(v->plan, (plan_stream)op_of(v, f, f->second)->stream);
-  uint32_t known = v->order.ranks[f->rank].at[f->second].done_to[op_of(v, f, f->first)->stream];
+  const knowledge *at = v->order.ranks[f->rank].at[f->second];
+  uint32_t known = at->own.done_to[op_of(v, f, f->first)->stream];
   fprintf(out, "  known    ");
   if (f->step_before)
     fprintf(out, "%s has not waited for all that %s did in the step before\n", late, early);

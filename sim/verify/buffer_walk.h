@@ -8,8 +8,17 @@
 #include "sim/verify/findings.h"
 #include "sim/verify/parts.h"
 
+/* The last op of one stream that touched freed blocks, and its buffer. */
+typedef struct former_use {
+  uint32_t op, buffer;
+} former_use;
+typedef struct former_uses {
+  former_use on[DEVICE_STREAMS];
+} former_uses;
+
 /*
- * Memory that buffers use one after the other. On the device, each buffer has its own.
+ * Memory that buffers use one after the other. On the device, each buffer has its own: whatever a block's
+ * earlier buffer did is among its pool's former uses.
  *
  *          allocated              freed           the next buffer of the pool
  *   (none) ---------> LIVES IN IT -----> freed -----------------------------> LIVES IN IT, lent
@@ -18,18 +27,11 @@ typedef struct cell {
   uint32_t parts;  /* the first of them */
   uint32_t buffer; /* the buffer there, or the last one */
   bool freed;
-  bool written; /* some of that buffer has been written */
-  bool lent;    /* host: the last touch was by an earlier buffer */
-  bool lasting; /* it has a past: it was there before the step, or its pool had it */
+  bool written;          /* some of that buffer has been written */
+  bool lent;             /* host: the last touch was by an earlier buffer */
+  bool lasting;          /* it has a past: it was there before the step, or its pool had it */
+  former_uses inherited; /* device: the pool's uses when the buffer was allocated */
 } cell;
-
-/* The last op of one stream that touched freed blocks, and its buffer. */
-typedef struct former_use {
-  uint32_t op, buffer;
-} former_use;
-typedef struct former_uses {
-  former_use on[DEVICE_STREAMS];
-} former_uses;
 
 typedef struct host_queue {
   uint32_t *items;
@@ -53,19 +55,24 @@ typedef struct cell_array {
   uint32_t count, capacity;
 } cell_array;
 
+typedef struct index_array {
+  uint32_t *items;
+  uint32_t count, capacity;
+} index_array;
+
 typedef struct rank_walk {
   verification *v;
   const rank_plan *plan;
   const rank_order *order;
   uint32_t rank, keys;
   cell_array cells;
-  part_array parts;       /* of all cells */
-  uint32_t *cell_of;      /* by buffer */
-  former_uses *returned;  /* by pool: uses of blocks that were returned to it */
-  former_uses *inherited; /* by buffer: the pool's uses when it was allocated */
-  host_queue *pools;      /* by key */
-  uint32_t *taken_as;     /* by buffer with a key: how many the pool had handed out before it */
-  early_use_array early;  /* of residents and of buffers with a key */
+  part_array parts;      /* of all cells */
+  uint32_t *cell_of;     /* by buffer */
+  index_array unused;    /* cells of blocks that the step has allocated and freed */
+  former_uses *returned; /* by pool: uses of blocks that were returned to it */
+  host_queue *pools;     /* by key */
+  uint32_t *taken_as;    /* by buffer with a key: how many the pool had handed out before it */
+  early_use_array early; /* of residents and of buffers with a key */
   early_use_array first_writes; /* of device buffers that the step allocates, until ... */
   bool settled[DEVICE_STREAMS]; /* ... the stream knows that the step before is over */
 } rank_walk;

@@ -58,10 +58,23 @@ static void take_host_buffer(rank_walk *w, uint32_t buffer)
   all->write = 0;
 }
 
+/* Blocks live shortly: the cell of a freed one is taken again, so that the few in use stay in the CPU's
+ * caches. */
+static uint32_t device_cell(rank_walk *w, uint32_t buffer)
+{
+  if (w->unused.count == 0) return new_cell(w, buffer);
+  uint32_t of = w->unused.items[--w->unused.count];
+  cell *c = &w->cells.items[of];
+  assert(c->freed && !c->lasting);
+  w->parts.items[c->parts] = (part){ .bytes = whole_memory, .next = NO_PART };
+  *c = (cell){ .buffer = buffer, .parts = c->parts };
+  return of;
+}
+
 static void take_block(rank_walk *w, uint32_t buffer)
 {
-  w->cell_of[buffer] = new_cell(w, buffer);
-  w->inherited[buffer] = w->returned[w->plan->buffers.items[buffer].stream];
+  w->cell_of[buffer] = device_cell(w, buffer);
+  w->cells.items[w->cell_of[buffer]].inherited = w->returned[w->plan->buffers.items[buffer].stream];
 }
 
 /* Reports a finding about a stream that a FREE names. */
@@ -87,6 +100,7 @@ static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
     if (!named && u.last[s] > on[s].op) on[s] = (former_use){ u.last[s], op->arg };
   }
   c->freed = true;
+  if (!c->lasting) *ARRAY_PUSH(&w->unused) = w->cell_of[op->arg];
 }
 
 /* A freed file is gone at once, so the host must know that no op uses it. Memory that is not
@@ -96,7 +110,7 @@ static void check_gone(rank_walk *w, uint32_t buffer, uint32_t index)
 {
   uses u = cell_uses(w, &w->cells.items[w->cell_of[buffer]], whole_memory);
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
-    if (!knows_use(&w->order->at[index], s, u.last[s]))
+    if (!knows_use(&w->order->at[index]->own, s, u.last[s]))
       report(w, FINDING_FREED_IN_USE, u.last[s], index, buffer, NO_BUFFER);
 }
 
@@ -115,7 +129,7 @@ static void give_host_buffer(rank_walk *w, uint32_t buffer, uint32_t index)
 static void check_inherited(rank_walk *w, uint32_t buffer, uint32_t op)
 {
   for (int s = 0; s < DEVICE_STREAMS; s++) {
-    const former_use *use = &w->inherited[buffer].on[s];
+    const former_use *use = &w->cells.items[w->cell_of[buffer]].inherited.on[s];
     if (!is_done(w, use->op, op)) report(w, FINDING_BLOCK_REUSED, use->op, op, use->buffer, buffer);
   }
 }
@@ -189,7 +203,8 @@ static void report_overwrite(rank_walk *w, uint32_t use, uint32_t op, uint32_t b
 static bool knows_step_before(const rank_walk *w, uint32_t op)
 {
   for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (w->order->at[op].done_to[s] < STREAM_BEGUN && w->order->tail[s].done_to[s] > STREAM_BEGUN)
+    if (w->order->at[op]->own.done_to[s] < STREAM_BEGUN &&
+        w->order->tail[s].done_to[s] > STREAM_BEGUN)
       return false;
   return true;
 }
@@ -337,7 +352,6 @@ void find_buffer_races(verification *v, uint32_t rank, const plan *before, arena
   rank_walk w = { .v = v, .plan = p, .order = &v->order.ranks[rank], .rank = rank, .keys = keys };
   w.taken_as = ARENA_ARRAY(a, uint32_t, p->buffers.count);
   w.cell_of = ARENA_ARRAY(a, uint32_t, p->buffers.count);
-  w.inherited = ARENA_ARRAY(a, former_uses, p->buffers.count);
   w.returned = ARENA_ARRAY(a, former_uses, DEVICE_STREAMS);
   w.pools = ARENA_ARRAY(a, host_queue, keys);
   begin_with_spares(&w, pools_left_by(before == NULL ? NULL : &before->ranks[rank], keys, a), keys);
@@ -348,6 +362,7 @@ void find_buffer_races(verification *v, uint32_t rank, const plan *before, arena
   for (uint32_t k = 0; k < keys; k++)
     ARRAY_FREE(&w.pools[k]);
   ARRAY_FREE(&w.cells);
+  ARRAY_FREE(&w.unused);
   ARRAY_FREE(&w.parts);
   ARRAY_FREE(&w.early);
   ARRAY_FREE(&w.first_writes);

@@ -3,18 +3,12 @@
 #include <assert.h>
 #include <string.h>
 
-/* What a stream or host thread of one rank knows about all ranks. The part about its own rank is
- * separate, because it changes with every op, the others' only with messages. */
-typedef struct knowledge {
-  progress own;
-  const progress *others; /* [rank_count], never changed once made; NULL: nothing */
-} knowledge;
-
 typedef struct stream_state {
   uint32_t next;  /* the stream's next op, issued or not; NO_OP: none */
   uint32_t waits; /* number of the host's waits that came before its ops so far */
   bool posted;    /* `next` begins an exchange that the other sides know of */
   knowledge knows;
+  const knowledge *noted; /* the same as its last op had it; NULL: it has learnt more since */
 } stream_state;
 
 typedef struct rank_state {
@@ -26,8 +20,9 @@ typedef struct rank_state {
   knowledge *event;    /* by event */
   bool *recorded;      /* by event */
   knowledge host;
-  knowledge *after_wait; /* by wait of the host: what it knows from then on */
-  uint32_t *wait_op;     /* by wait of the host */
+  const knowledge *host_noted; /* the same as its last op had it; NULL: it has learnt more since */
+  knowledge *after_wait;       /* by wait of the host: what it knows from then on */
+  uint32_t *wait_op;           /* by wait of the host */
   uint32_t wait_count, issued;
 } rank_state;
 
@@ -127,9 +122,18 @@ static bool is_recorded_later(const rank_state *r, uint32_t event, uint32_t op)
   return r->out->record_of[event] == NO_OP || r->out->record_of[event] > op;
 }
 
-static void note_others(const rank_state *r, uint32_t op, const knowledge *k)
+static const knowledge nothing;
+
+static void note(const ordering *o, rank_state *r, uint32_t op, const knowledge *k,
+                 const knowledge **noted)
 {
-  if (r->out->others != NULL) r->out->others[op] = k->others;
+  if (*noted == NULL) {
+    knowledge *now = ARENA_NEW(o->memory, knowledge);
+    *now = *k;
+    *noted = now;
+  }
+  assert(r->out->at[op] == &nothing && "an op is passed once");
+  r->out->at[op] = *noted;
 }
 
 static bool run_host(const ordering *o, rank_state *r)
@@ -141,13 +145,11 @@ static bool run_host(const ordering *o, rank_state *r)
       if (!r->recorded[op->arg]) break;
       r->out->news[r->issued] = news_of(o, &r->host, &r->event[op->arg]);
       learn(o, &r->host, &r->event[op->arg]);
+      r->host_noted = NULL;
       r->wait_op[r->wait_count] = r->issued;
       r->after_wait[r->wait_count++] = r->host;
     }
-    if (!op_runs_on_stream((op_kind)op->kind)) {
-      r->out->at[r->issued] = r->host.own;
-      note_others(r, r->issued, &r->host);
-    }
+    if (!op_runs_on_stream((op_kind)op->kind)) note(o, r, r->issued, &r->host, &r->host_noted);
   }
   return r->issued != before;
 }
@@ -155,8 +157,10 @@ static bool run_host(const ordering *o, rank_state *r)
 /* From its op on, the stream knows what the host knew when it issued the op. */
 static void learn_from_host(const ordering *o, rank_state *r, stream_state *s)
 {
-  while (s->waits < r->wait_count && r->wait_op[s->waits] < s->next)
-    learn(o, &s->knows, &r->after_wait[s->waits++]);
+  for (; s->waits < r->wait_count && r->wait_op[s->waits] < s->next; s->waits++) {
+    learn(o, &s->knows, &r->after_wait[s->waits]);
+    s->noted = NULL;
+  }
 }
 
 /* Events order ops; no rule asks whether an event itself is done. */
@@ -165,13 +169,12 @@ static bool does_work(const plan_op *o)
   return o->kind != OP_RECORD && o->kind != OP_WAIT;
 }
 
-static void pass(rank_state *r, stream_state *s)
+static void pass(const ordering *o, rank_state *r, stream_state *s)
 {
   uint32_t op = s->next;
   uint8_t stream = r->plan->ops.items[op].stream;
   assert(op < r->issued && s->knows.own.done_to[stream] < done_with(op));
-  r->out->at[op] = s->knows.own;
-  note_others(r, op, &s->knows);
+  note(o, r, op, &s->knows, &s->noted);
   if (does_work(&r->plan->ops.items[op])) s->knows.own.done_to[stream] = done_with(op);
   s->next = r->following[op];
 }
@@ -226,8 +229,10 @@ static bool run_exchange(ordering *o, rank_state *r, stream_state *s)
     if (other_side(o, r, k) == NULL && !is_absent(o, r, k)) return false;
   for (uint32_t k = s->next; is_message(r, k); k = r->following[k])
     learn_all(o, r, &s->knows, other_side(o, r, k));
-  while (is_message(r, s->next))
-    pass(r, s);
+  while (is_message(r, s->next)) {
+    s->noted = NULL; /* two messages of an exchange may be in conflict */
+    pass(o, r, s);
+  }
   s->posted = false;
   return true;
 }
@@ -237,7 +242,7 @@ static bool run_collective(ordering *o, rank_state *r, stream_state *s)
 {
   uint32_t number = o->communicators->of_call[r->plan->ops.items[s->next].arg];
   if (number == NO_COMMUNICATOR) {
-    pass(r, s);
+    pass(o, r, s);
     return true;
   }
   const roster *mine = &o->communicators->rosters[r->number][number];
@@ -250,7 +255,8 @@ static bool run_collective(ordering *o, rank_state *r, stream_state *s)
       return false;
   for (uint32_t i = 0; i < mine->peer_count; i++)
     learn_all(o, r, &s->knows, o->meetings[mine->peers[i]][number].reached[turn]);
-  pass(r, s);
+  s->noted = NULL;
+  pass(o, r, s);
   return true;
 }
 
@@ -261,6 +267,7 @@ static bool learn_from_event(const ordering *o, rank_state *r, stream_state *s, 
   if (!r->recorded[event]) return false;
   r->out->news[s->next] = news_of(o, &s->knows, &r->event[event]);
   learn(o, &s->knows, &r->event[event]);
+  s->noted = NULL;
   return true;
 }
 
@@ -297,7 +304,7 @@ static bool run_op(ordering *o, rank_state *r, stream_state *s)
   case OP_GRAPH_END:
   case OP_KINDS: assert(0 && "an op of the host on a stream");
   }
-  pass(r, s);
+  pass(o, r, s);
   return true;
 }
 
@@ -352,7 +359,9 @@ static void open_rank(ordering *o, rank_order *out, uint32_t number)
   rank_state *r = &o->ranks[number];
   const rank_plan *p = &o->plan->ranks[number];
   *r = (rank_state){ .plan = p, .out = out, .number = number };
-  out->at = ARENA_ARRAY(o->memory, progress, p->ops.count);
+  out->at = ARENA_ARRAY(o->memory, const knowledge *, p->ops.count);
+  for (uint32_t i = 0; i < p->ops.count; i++)
+    out->at[i] = &nothing;
   out->news = ARENA_ARRAY(o->memory, uint16_t, p->ops.count);
   out->record_of = ARENA_ARRAY(o->memory, uint32_t, p->events);
   memset(out->record_of, 0xff, p->events * sizeof *out->record_of);
@@ -364,7 +373,6 @@ static void open_rank(ordering *o, rank_order *out, uint32_t number)
   r->recorded = ARENA_ARRAY(o->memory, bool, p->events);
   r->after_wait = ARENA_ARRAY(o->memory, knowledge, waits);
   r->wait_op = ARENA_ARRAY(o->memory, uint32_t, waits);
-  if (o->plan->rank_count > 1) out->others = ARENA_ARRAY(o->memory, const progress *, p->ops.count);
   bool follows = !is_first_step(p);
   for (int s = 0; s < DEVICE_STREAMS; s++) {
     r->streams[s].next = NO_OP;
@@ -424,7 +432,7 @@ bool is_same_exchange(const rank_plan *r, uint32_t first, uint32_t second)
 static bool other_rank_knows(const plan *p, const plan_order *o, uint32_t rank, uint32_t first,
                              uint32_t second)
 {
-  const progress *others = o->ranks[rank].others == NULL ? NULL : o->ranks[rank].others[second];
+  const progress *others = o->ranks[rank].at[second]->others;
   uint8_t stream = p->ranks[rank].ops.items[first].stream;
   for (uint32_t r = 0; others != NULL && r < p->rank_count; r++)
     for (int s = 0; r != rank && s < DEVICE_STREAMS; s++) {
@@ -443,7 +451,7 @@ static progress known_step_before(const rank_plan *r, const rank_order *o, uint3
 {
   progress known = o->tail[r->ops.items[op].stream];
   for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (o->at[op].done_to[s] >= STREAM_BEGUN && !(except >> s & 1))
+    if (o->at[op]->own.done_to[s] >= STREAM_BEGUN && !(except >> s & 1))
       learn_progress(&known, &o->tail[s]);
   return known;
 }
@@ -469,7 +477,8 @@ bool is_done_step_before(const plan *p, const plan_order *o, uint32_t rank, uint
       r->tail[ops[second].stream].done_to[stream] >= done_with(first))
     return true;
   for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (r->at[second].done_to[s] >= STREAM_BEGUN && r->tail[s].done_to[stream] >= done_with(first))
+    if (r->at[second]->own.done_to[s] >= STREAM_BEGUN &&
+        r->tail[s].done_to[stream] >= done_with(first))
       return true;
   return other_rank_knows(p, o, rank, first, second);
 }

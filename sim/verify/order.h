@@ -44,18 +44,24 @@ static inline uint32_t done_with(uint32_t op)
   return op + 2;
 }
 
+/* What is known to be done on a rank, and on all ranks. The part about the own rank is separate, because it
+ * changes with every op, the others' only with messages. */
+typedef struct knowledge {
+  progress own;
+  const progress *others; /* [rank_count], never changed once made; NULL: nothing */
+} knowledge;
+
 /* News: a bit for each stream that has begun this step, and one for ops of this step. */
 #define NEWS_OF_STEP (UINT16_C(1) << DEVICE_STREAMS)
 
 typedef struct rank_order {
   /* By op: what is done when the op begins; for a WAIT, SEND or RECV, when it ends; the op itself
-   * does not count. For host ops: what the host thread knows to be done then. */
-  progress *at;
-  const progress **others; /* by op: the same of all ranks, [rank_count] or NULL: of none; in a plan
-                            * of one rank NULL */
-  uint32_t *record_of;     /* by event: the op that records it, NO_OP */
-  uint16_t *news; /* by op: what a WAIT or HOST_WAIT says that was not known (NEWS_OF_STEP) */
-  progress end;   /* what the compute stream and the host thread know to be done at the end */
+   * does not count. For host ops: what the host thread knows to be done then. Ops in a row that have
+   * learnt nothing share one, whose part about their own stream is that of the first. */
+  const knowledge **at;
+  uint32_t *record_of; /* by event: the op that records it, NO_OP */
+  uint16_t *news;      /* by op: what a WAIT or HOST_WAIT says that was not known (NEWS_OF_STEP) */
+  progress end;        /* what the compute stream and the host thread know to be done at the end */
   /* What each stream and the host thread know at the end. A stream includes what the host thread
    * knows: whatever the next step issues comes after that. Others: as above. */
   progress tail[STREAMS];
@@ -87,7 +93,7 @@ static inline bool is_done_before(const rank_plan *r, const rank_order *o, uint3
   assert(first < second);
   if (a->stream == r->ops.items[second].stream)
     return !(op_is_message((op_kind)a->kind) && is_same_exchange(r, first, second));
-  return o->at[second].done_to[a->stream] >= done_with(first);
+  return o->at[second]->own.done_to[a->stream] >= done_with(first);
 }
 
 /* Whether a WAIT or HOST_WAIT is for something that is certainly done by then anyway. */

@@ -263,9 +263,11 @@ void verify_plan(verification *v, const plan *p, const plan *before, arena *a)
   *v = (verification){ .plan = p, .order = plan_order_new(p, a) };
   find_deadlocks(v, a);
   for (uint32_t r = 0; r < p->rank_count; r++) {
-    find_buffer_races(v, r, before, a);
-    find_event_faults(v, r, a);
-    find_leaks(v, r, a);
+    arena scratch = { 0 };
+    find_buffer_races(v, r, before, &scratch);
+    find_event_faults(v, r, &scratch);
+    find_leaks(v, r, &scratch);
+    arena_release(&scratch);
   }
   if (v->findings.count > 0)
     qsort(v->findings.items, v->findings.count, sizeof *v->findings.items, by_place);
