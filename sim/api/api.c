@@ -133,7 +133,7 @@ static const char *end(call *c)
 static bool predict_call(call *c, prediction *p)
 {
   *p = (prediction){ 0 };
-  return predict(p, &c->settings, NULL, c->machine, false, c->run->threads, &c->a, &c->d);
+  return predict(p, &c->settings, NULL, c->machine, PREDICT_SAFETY, c->run->threads, &c->a, &c->d);
 }
 
 /* ---- calls ---- */

@@ -102,7 +102,7 @@ static bool predict_here(expectation *e, const load_options *load, arena *a, dia
   const machine *m;
   e->is_predicted = true;
   return load_settings(load, &s, &m, a, d) &&
-         predict(&e->p, &s, NULL, m, true, threads_or_cores(0), a, d) &&
+         predict(&e->p, &s, NULL, m, PREDICT_CURVES, threads_or_cores(0), a, d) &&
          expected_record(&e->record, &e->p, load_name(load), a, d);
 }
 

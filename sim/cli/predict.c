@@ -224,7 +224,8 @@ static bool report(const predict_options *o, const settings *given, const settin
   prediction p;
   const given_plans *plans;
   if (!read_plans(&plans, o, a, d)) return false;
-  bool ok = predict(&p, s, plans, m, keeps_curves(o), threads_or_cores(o->threads), a, d);
+  uint32_t also = PREDICT_SAFETY | (keeps_curves(o) ? PREDICT_CURVES : 0);
+  bool ok = predict(&p, s, plans, m, also, threads_or_cores(o->threads), a, d);
   if (ok) *failed = o->must_fit && !fits(&p);
   ok = ok && print_report(o, given, &p, a, d);
   prediction_release(&p);

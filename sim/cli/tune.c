@@ -123,7 +123,7 @@ static const char *reason_of(const tune_request *r, const tuned *t, arena *a, di
   diag quiet = { .quiet = true };
   bool good = candidate_settings(&s, r->given, &t->items[0].row.tried, "tune", a, &quiet);
   assert(good && "the search has resolved them");
-  if (predict(&p, &s, NULL, r->machine, false, r->threads, a, d)) text = bottleneck_sentence(&p, a);
+  if (predict(&p, &s, NULL, r->machine, 0, r->threads, a, d)) text = bottleneck_sentence(&p, a);
   prediction_release(&p);
   return text;
 }

@@ -1,23 +1,10 @@
 #include "sim/predict/bounds.h"
 
-#include <assert.h>
-
 #include "sim/base/units.h"
 #include "sim/compile/compile.h"
 #include "sim/engine/engine.h"
-#include "sim/engine/replay.h"
-#include "sim/memory/caching_allocator.h"
 #include "sim/predict/places.h"
-
-static int64_t allocated_peak(const compilation *c, const settings *s, uint32_t rank, arena *a)
-{
-  const replay_options options = { .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES,
-                                   .expandable_segments = s->software.expandable_segments };
-  replay *r = replay_new(&options, a);
-  replay_result found = replay_iteration(r, &c->plan.ranks[rank], NULL);
-  replay_release(r);
-  return found.requested_peak_bytes;
-}
+#include "sim/predict/requested.h"
 
 bool allocated_bound(int64_t *bytes, const settings *s, arena *a, diag *d)
 {
@@ -25,7 +12,7 @@ bool allocated_bound(int64_t *bytes, const settings *s, arena *a, diag *d)
   bool ok = compile(&c, s, ITERATION_STEADY, a, d);
   *bytes = 0;
   for (uint32_t i = 0; ok && i < c.plan.rank_count; i++)
-    *bytes = max_i64(*bytes, allocated_peak(&c, s, i, a));
+    *bytes = max_i64(*bytes, requested_peak_bytes(&c.plan.ranks[i]));
   compilation_release(&c);
   return ok;
 }

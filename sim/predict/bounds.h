@@ -1,7 +1,7 @@
 /*
  * What is known of a setting before it is simulated: bounds that hold for every timing.
  *
- *   allocated   program order alone decides it: the peak of a steady iteration, exactly. What a
+ *   allocated   program order alone decides what the tensors of a steady iteration request. What a
  *               device must have is never less.
  *   step        the run without offload in a machine that has memory enough and never lowers its
  *               clock. Offload adds ops, waits and disturbance to that run, and takes none away.
@@ -12,7 +12,7 @@
 #include "sim/config/settings.h"
 #include "sim/machine/machine.h"
 
-/* The peak of the rank that allocates most; no more than that of `predict`. False after a diag
+/* The peak of the rank that requests most; no more than that of `predict`. False after a diag
  * error. */
 bool allocated_bound(int64_t *bytes, const settings *s, arena *a, diag *d);
 

@@ -94,7 +94,7 @@ static const char *try_candidate(comparing *x, const candidate *c, diag *d)
     if (s.offload.system != c->system)
       reason = "as released it runs as another system, which has its own row; offload.mode fixed "
                "has it as it is meant to be";
-    else if (predict(&p, &s, NULL, x->machine, false, x->threads, &scratch, &quiet)) {
+    else if (predict(&p, &s, NULL, x->machine, PREDICT_SAFETY, x->threads, &scratch, &quiet)) {
       comparison_row row = row_of(c, &p);
       x->to->capacity_bytes = p.capacity_bytes;
       if (moves_nothing(&row))

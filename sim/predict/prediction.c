@@ -224,14 +224,14 @@ static void predict_side(void *context, uint32_t i)
 }
 
 bool predict(prediction *p, const settings *s, const given_plans *plans, const machine *m,
-             bool curves, uint32_t threads, arena *a, diag *d)
+             uint32_t also, uint32_t threads, arena *a, diag *d)
 {
   predicting x = new_prediction(p, s, m, a);
   assert(threads >= 1);
   p->plans = plans;
   p->threads = threads;
-  if (curves) p->curves = ARENA_ARRAY(a, memory_curve, p->rank_count);
-  x.verifies = true;
+  if (also & PREDICT_CURVES) p->curves = ARENA_ARRAY(a, memory_curve, p->rank_count);
+  x.verifies = also & PREDICT_SAFETY;
   x.errors[0].quiet = x.errors[1].quiet = d->quiet;
   parallel_for(2, threads, predict_side, &x);
   for (int i = 1; i >= 0; i--) {

@@ -77,7 +77,7 @@ typedef struct prediction {
   int64_t host_pinned_total_bytes; /* page-locked by all GPUs of the fullest host */
   int64_t host_total_bytes;        /* ... and their host memory that is not page-locked */
   bool fits_device, fits_host;
-  safety_summary safety; /* of the setting's first and steady iteration: predict() alone finds it */
+  safety_summary safety; /* of the setting's first and steady iteration, if asked for */
 
   /* The steady iteration of the setting, for traces and plots. */
   compilation steady;
@@ -85,13 +85,18 @@ typedef struct prediction {
   memory_curve *curves; /* [rank_count], or NULL if not asked for */
 } prediction;
 
-/* `plans` may be NULL; the run without offload is compiled in any case. `curves`: keep the memory
- * curves too. The result does not depend on `threads`, at least 1. False after a diag error. Release it
+/* What a prediction has only if it is asked for; each takes time. */
+enum {
+  PREDICT_CURVES = 1, /* the memory curves */
+  PREDICT_SAFETY = 2  /* whether both plans are safe */
+};
+
+/* `plans` may be NULL; the run without offload is compiled in any case. `also`: what else is asked for, a
+ * bit each. The result does not depend on `threads`, at least 1. False after a diag error. Release it
  * in either case. */
 bool predict(prediction *p, const settings *s, const given_plans *plans, const machine *m,
-             bool curves, uint32_t threads, arena *a, diag *d);
-/* The same without the run without offload, and without its safety: `baseline` and savings stay
- * empty. */
+             uint32_t also, uint32_t threads, arena *a, diag *d);
+/* The same without the run without offload: `baseline` and savings stay empty. */
 bool predict_alone(prediction *p, const settings *s, const machine *m, arena *a, diag *d);
 void prediction_release(prediction *p);
 

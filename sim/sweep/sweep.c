@@ -83,7 +83,7 @@ static const void *predict_row(void *of, uint32_t index, size_t *bytes, arena *a
   sweep_row row = { .tried = space_at(w->space, index), .verdict = SWEEP_REFUSED };
   if (candidate_settings(&s, w->given, &row.tried, "--over", a, &quiet)) {
     prediction p;
-    if (predict(&p, &s, NULL, w->machine, false, 1, a, &quiet)) sweep_row_take(&row, &p);
+    if (predict(&p, &s, NULL, w->machine, 0, 1, a, &quiet)) sweep_row_take(&row, &p);
     prediction_release(&p);
   }
   if (!diag_ok(&quiet)) row.reason = candidate_refusal(&quiet, a);
