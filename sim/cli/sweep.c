@@ -1,25 +1,28 @@
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "sim/base/file.h"
 #include "sim/base/units.h"
+#include "sim/cli/best.h"
 #include "sim/cli/over.h"
 #include "sim/cli/processes.h"
 #include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
 #include "sim/load/load.h"
-#include "sim/report/sweep.h"
+#include "sim/report/search_page.h"
 #include "sim/sweep/journal.h"
 #include "sim/world/world.h"
+#include "traces/packed.h"
 
 enum { LIST_LIMIT_BYTES = 1 << 28 };
 
 typedef struct sweep_options {
   load_options load;
-  const char *list, *output;
+  const char *list, *output, *html;
   int64_t threads, best;
   space space;
 } sweep_options;
@@ -38,6 +41,9 @@ static const option_row rows[] = {
   { OPTION_ROW("output", "FILE", "rows as JSON lines, or as CSV if its name ends in .csv",
                OPTION_TEXT),
     MEMBER(output), .letter = 'o' },
+  TEXT("html", "FILE", html,
+       "one page for a browser: memory beside time, and a table; - is\n"
+       "standard output, in place of the table (docs/reference/html.md)"),
   WHOLE("threads", "N", threads, 1, MOST_THREADS, "settings at a time (default: one a core)"),
   WHOLE("best", "N", best, 0, 100000, "fastest settings to print (default 10)"),
   { .name = NULL },
@@ -75,13 +81,21 @@ static void show_progress(progress *p)
 typedef struct taking {
   journal *journal; /* NULL: there is no file */
   sweep_best best;
+  bool shows; /* rows for a page */
+  shown_rows shown;
   progress progress;
 } taking;
+
+static void keep_row(taking *t, const sweep_row *row)
+{
+  sweep_best_add(&t->best, row);
+  if (t->shows) shown_rows_add(&t->shown, row);
+}
 
 static bool take_row(void *to, const sweep_row *row, diag *d)
 {
   taking *t = to;
-  sweep_best_add(&t->best, row);
+  keep_row(t, row);
   t->progress.done++;
   show_progress(&t->progress);
   return t->journal == NULL || journal_add(t->journal, row, d);
@@ -97,7 +111,7 @@ static bool take_old_row(void *to, const sweep_row *row, diag *d)
 {
   taking *t = to;
   (void)d;
-  sweep_best_add(&t->best, row);
+  keep_row(t, row);
   t->progress.before++;
   return true;
 }
@@ -116,7 +130,29 @@ static bool read_input(sweep_options *o, settings *given, const machine **m, are
          load_given(&o->load, given, m, a, d);
 }
 
-/* Process 0 has the file and the table. */
+/* Nothing is the best if none fits. */
+static bool write_page(const sweep_options *o, const sweep *w, taking *t, arena *a, diag *d)
+{
+  packed_file f;
+  best_notes notes = { 0 };
+  shown_rows_finish(&t->shown);
+  if (t->best.verdicts[SWEEP_FITS] > 0) {
+    candidate best = space_at(w->space, t->shown.items[0].tried.order);
+    if (!best_find(&notes, w->given, &best, w->machine, w->threads, a, d)) return false;
+  }
+  if (!packed_open(&f, o->html, d)) return false;
+  sweep_html(&t->best, &t->shown, w, sweep_fingerprint(w->given, w->machine, a), &notes,
+             load_name(&o->load), f.stream, a);
+  return packed_close(&f, d);
+}
+
+static bool print_all(const sweep_options *o, const sweep *w, taking *t, arena *a, diag *d)
+{
+  if (o->html == NULL || strcmp(o->html, "-") != 0) sweep_table(&t->best, w->space, stdout, a);
+  return o->html == NULL || write_page(o, w, t, a, d);
+}
+
+/* Process 0 has the file, the table and the page. */
 static bool run(const sweep_options *o, const settings *given, const machine *m, arena *a, diag *d)
 {
   uint32_t all = space_count(&o->space);
@@ -128,6 +164,7 @@ static bool run(const sweep_options *o, const settings *given, const machine *m,
                     .threads = threads_or_cores(o->threads) };
   taking t = {
     .best = { .limit = (uint32_t)o->best },
+    .shows = first && o->html != NULL,
     .progress = { .watched = first && isatty(STDERR_FILENO) != 0, .all = all, .begin_ns = now_ns() }
   };
   const sweep_taker taker = { &t, take_row, settle_rows };
@@ -137,8 +174,9 @@ static bool run(const sweep_options *o, const settings *given, const machine *m,
   if (filed) t.journal = &j;
   ok = ok && sweep_run(&w, &taker, d);
   if (t.progress.watched) fprintf(stderr, "\r%60s\r", "");
-  if (ok && first) sweep_table(&t.best, &o->space, stdout, a);
+  if (ok && first) ok = print_all(o, &w, &t, a, d);
   journal_close(&j);
+  shown_rows_release(&t.shown);
   sweep_best_release(&t.best);
   return ok;
 }

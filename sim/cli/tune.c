@@ -5,29 +5,28 @@
 
 #include "sim/base/file.h"
 #include "sim/base/units.h"
+#include "sim/cli/best.h"
 #include "sim/cli/over.h"
 #include "sim/cli/processes.h"
 #include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
-#include "sim/config/key_table.h"
-#include "sim/config/megatron/flags.h"
 #include "sim/load/load.h"
 #include "sim/offload/systems.h"
 #include "sim/report/plot.h"
-#include "sim/report/prediction.h"
-#include "sim/report/tuned.h"
+#include "sim/report/search_page.h"
 #include "sim/tune/choices.h"
 #include "sim/world/world.h"
+#include "traces/packed.h"
 
-enum { MOST_BEST = 1000 };
+enum { BEST = 5, MOST_BEST = 1000 };
 #define MOST_GIB 1048576.0
 
 typedef struct tune_options {
   load_options load;
   double gpu_gib, host_gib;
-  int64_t best, threads;
+  int64_t best, threads; /* best 0: not given */
   bool allow_unsafe, exhaustive, front, json;
-  const char *csv, *plot;
+  const char *csv, *plot, *html;
   space space;
 } tune_options;
 
@@ -56,6 +55,9 @@ static const option_row rows[] = {
   TEXT("csv", "FILE", csv,
        "the settings of the table as CSV; - is standard output, in place\n"
        "of the table"),
+  TEXT("html", "FILE", html,
+       "one page for a browser: the front, unless --best is given; - is\n"
+       "standard output, in place of the table (docs/reference/html.md)"),
   TEXT("plot", "FILE.svg|png|pdf", plot, "memory of those settings beside their step times"),
   { .name = NULL },
 };
@@ -74,58 +76,6 @@ static const machine *machine_with(const tune_options *o, const machine *m, aren
     own->gpu.memory_bytes = (int64_t)(o->gpu_gib * GIB) + m->gpu.reserved_by_system_bytes;
   if (o->host_gib > 0) own->host.memory_bytes = (int64_t)(o->host_gib * GIB);
   return own;
-}
-
-/* What the best setting is as environment variables and options of Megatron-LM, in parts. */
-typedef struct pasted {
-  const char *variables, *options, *left_out;
-} pasted;
-
-static const char *joined(const char *before, const char *more, arena *a)
-{
-  return *before == '\0' ? more : arena_printf(a, "%s %s", before, more);
-}
-
-/* False: no option of Megatron-LM sets the key. */
-static bool paste(pasted *to, const char *set, arena *a)
-{
-  size_t length = strcspn(set, "=");
-  setting_key key = key_find(arena_strndup(a, set, length));
-  const char *value = set + length + 1, *variable = NULL;
-  if (key == KEY_offload_system && *value == '\0') return true;
-  if (key == KEY_software_expandable_segments)
-    variable = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
-  else if (key == KEY_software_nvte_cpu_offload_v1)
-    variable = "NVTE_CPU_OFFLOAD_V1=1";
-  bool leaves_out = variable != NULL && strcmp(value, "true") != 0;
-  const char *option = variable != NULL ? variable : megatron_flag_for(key, value, &leaves_out, a);
-  if (option == NULL) return false;
-  const char **part = leaves_out ? &to->left_out : variable != NULL ? &to->variables : &to->options;
-  *part = joined(*part, option, a);
-  return true;
-}
-
-static void find_flags(tuned_notes *n, const candidate *c, arena *a)
-{
-  pasted p = { "", "", "" };
-  for (uint32_t i = 0; i < c->set_count; i++)
-    if (!paste(&p, c->sets[i], a)) return;
-  n->flags = *p.options == '\0' ? p.variables : joined(p.variables, p.options, a);
-  n->left_out = p.left_out;
-}
-
-/* What bounds the best: it is predicted once more, for the sentence. */
-static const char *reason_of(const tune_request *r, const tuned *t, arena *a, diag *d)
-{
-  settings s;
-  prediction p;
-  const char *text = NULL;
-  diag quiet = { .quiet = true };
-  bool good = candidate_settings(&s, r->given, &t->items[0].row.tried, "tune", a, &quiet);
-  assert(good && "the search has resolved them");
-  if (predict(&p, &s, NULL, r->machine, 0, r->threads, a, d)) text = bottleneck_sentence(&p, a);
-  prediction_release(&p);
-  return text;
 }
 
 static bool is_stdout(const char *path)
@@ -153,31 +103,46 @@ static bool write_plot(const tuned *t, const machine *m, const char *path, arena
   return true;
 }
 
+static bool write_page(const tune_options *o, const tuned *t, const tune_request *r,
+                       const best_notes *n, arena *a, diag *d)
+{
+  packed_file f;
+  if (!packed_open(&f, o->html, d)) return false;
+  tuned_html(t, r, n, load_name(&o->load), f.stream, a);
+  return packed_close(&f, d);
+}
+
+/* Standard output is the file's. */
+static bool is_silent(const tune_options *o)
+{
+  return is_stdout(o->csv) || is_stdout(o->html);
+}
+
 static bool check_files(const tune_options *o, diag *d)
 {
-  if (o->json && is_stdout(o->csv))
-    return diag_error(d, (source_pos){ "--csv", 0, 0 },
+  if (o->json && is_silent(o))
+    return diag_error(d, (source_pos){ is_stdout(o->csv) ? "--csv" : "--html", 0, 0 },
                       "standard output is --json's; write to a file");
+  if (is_stdout(o->csv) && is_stdout(o->html))
+    return diag_error(d, (source_pos){ "--html", 0, 0 },
+                      "standard output is --csv's; write to a file");
   return o->plot == NULL || plot_check_path(o->plot, d);
 }
 
-static bool search(const tune_options *o, const tune_request *r, const settings *resolved, arena *a,
-                   diag *d)
+static bool search(const tune_options *o, const tune_request *r, arena *a, diag *d)
 {
   tuned t;
-  tuned_notes notes = { 0 };
+  best_notes notes = { 0 };
   bool first = world_of().number == 0, watched = first && isatty(STDERR_FILENO) != 0;
   bool ok = tune(&t, r, watched ? show_progress : NULL, a, d);
   if (!first) return ok;
   if (watched) fprintf(stderr, "\r%70s\r", "");
-  if (ok && t.count > 0) {
-    notes.why = reason_of(r, &t, a, d);
-    if (!uses_hf(resolved)) find_flags(&notes, &t.items[0].row.tried, a);
-    ok = notes.why != NULL;
-  }
+  if (ok && t.count > 0)
+    ok = best_find(&notes, r->given, &t.items[0].row.tried, r->machine, r->threads, a, d);
   if (ok && o->json) tuned_json(&t, r, &notes, stdout);
-  if (ok && !o->json && !is_stdout(o->csv)) tuned_table(&t, r, &notes, stdout, a);
+  if (ok && !o->json && !is_silent(o)) tuned_table(&t, r, &notes, stdout, a);
   if (ok && o->csv != NULL) ok = write_csv(&t, o->csv, d);
+  if (ok && o->html != NULL) ok = write_page(o, &t, r, &notes, a, d);
   if (ok && o->plot != NULL) ok = write_plot(&t, r->machine, o->plot, a, d);
   return ok;
 }
@@ -204,17 +169,17 @@ static bool run(const tune_options *o, const tune_input *in, arena *a, diag *d)
   const tune_request r = { .given = &in->given,
                            .machine = machine_with(o, in->machine, a),
                            .space = &o->space,
-                           .best = (uint32_t)o->best,
+                           .best = o->best > 0 ? (uint32_t)o->best : BEST,
                            .threads = threads_or_cores(o->threads),
                            .allow_unsafe = o->allow_unsafe,
-                           .front = o->front,
+                           .front = o->front || (o->html != NULL && o->best == 0),
                            .exhaustive = o->exhaustive };
-  return search(o, &r, &in->resolved, a, d);
+  return search(o, &r, a, d);
 }
 
 int verb_tune(int argc, char **argv)
 {
-  tune_options o = { .best = 5 };
+  tune_options o = { 0 };
   const verb_syntax v = {
     "tune",
     head,

@@ -48,6 +48,14 @@ void ranking_print(const ranked *rows, uint32_t count, const ranking_column *col
   grid_print(&g, out);
 }
 
+int ranking_order(const sweep_row *a, const sweep_row *b)
+{
+  if (a->step_ps != b->step_ps) return a->step_ps < b->step_ps ? -1 : 1;
+  if (a->reserved_peak_bytes != b->reserved_peak_bytes)
+    return a->reserved_peak_bytes < b->reserved_peak_bytes ? -1 : 1;
+  return a->tried.order < b->tried.order ? -1 : a->tried.order > b->tried.order;
+}
+
 void candidate_sets_print(const candidate *c, FILE *out)
 {
   if (c->set_count == 0) fputs(" as given", out);

@@ -28,6 +28,10 @@ typedef struct ranked {
 void ranking_print(const ranked *rows, uint32_t count, const ranking_column *columns,
                    uint32_t column_count, FILE *out, arena *a);
 
+/* The faster one first, of equals the one that reserves less, then the first in the space: as qsort
+ * wants it. */
+int ranking_order(const sweep_row *a, const sweep_row *b);
+
 /* The rest of a line: what --set takes, quoted where a shell needs it. */
 void candidate_sets_print(const candidate *c, FILE *out);
 

@@ -9,13 +9,6 @@
 
 /* ---- the best ---- */
 
-static bool is_better(const sweep_row *a, const sweep_row *b)
-{
-  if (a->step_ps != b->step_ps) return a->step_ps < b->step_ps;
-  assert(a->tried.order != b->tried.order);
-  return a->tried.order < b->tried.order;
-}
-
 void sweep_best_add(sweep_best *b, const sweep_row *row)
 {
   b->verdicts[row->verdict]++;
@@ -23,9 +16,9 @@ void sweep_best_add(sweep_best *b, const sweep_row *row)
   if (b->rows == NULL) b->rows = calloc(b->limit, sizeof *b->rows);
   if (b->rows == NULL) die_refused("no memory for %u rows of a sweep", b->limit);
   bool full = b->count == b->limit;
-  if (full && !is_better(row, &b->rows[b->count - 1])) return;
+  if (full && ranking_order(row, &b->rows[b->count - 1]) > 0) return;
   uint32_t at = full ? b->count - 1 : b->count++;
-  for (; at > 0 && is_better(row, &b->rows[at - 1]); at--)
+  for (; at > 0 && ranking_order(row, &b->rows[at - 1]) < 0; at--)
     b->rows[at] = b->rows[at - 1];
   b->rows[at] = *row;
   b->rows[at].tried = (candidate){ .order = row->tried.order };

@@ -13,8 +13,8 @@
 
 typedef struct sweep_best {
   uint32_t limit;  /* rows that are printed */
-  sweep_row *rows; /* that fit: the fastest first, of equals the first in the space; `tried` has
-                    * its order alone */
+  sweep_row *rows; /* that fit: the fastest first, of equals the one that reserves least, then the
+                    * first in the space; `tried` has its order alone */
   uint32_t count;
   uint32_t verdicts[SWEEP_VERDICTS]; /* of all rows */
 } sweep_best;

@@ -62,7 +62,7 @@ static void print_faster_unsafe(const tuned *t, FILE *out, arena *a)
         out);
 }
 
-void tuned_table(const tuned *t, const tune_request *r, const tuned_notes *n, FILE *out, arena *a)
+void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FILE *out, arena *a)
 {
   print_counts(t, r, out, a);
   if (t->count == 0) {
@@ -120,7 +120,14 @@ static void json_text(FILE *out, const char *key, const char *text, const char *
   fputs(after, out);
 }
 
-void tuned_json(const tuned *t, const tune_request *r, const tuned_notes *n, FILE *out)
+void best_notes_json(const best_notes *n, FILE *out)
+{
+  json_text(out, "flags", n->flags, ",\n");
+  json_text(out, "left_out", n->left_out, ",\n");
+  json_text(out, "why", n->why, ",\n");
+}
+
+void tuned_json(const tuned *t, const tune_request *r, const best_notes *n, FILE *out)
 {
   fprintf(out, "{\n  \"format_version\": %d,\n", JSON_FORMAT_VERSION);
   json_text(out, "machine", r->machine->name, ",\n");
@@ -132,9 +139,7 @@ void tuned_json(const tuned *t, const tune_request *r, const tuned_notes *n, FIL
           t->unsafe);
   fputs("  ", out);
   seconds_member(out, "fastest_bound_s", t->fastest_bound_ps, ",\n");
-  json_text(out, "flags", n->flags, ",\n");
-  json_text(out, "left_out", n->left_out, ",\n");
-  json_text(out, "why", n->why, ",\n");
+  best_notes_json(n, out);
   fputs("  \"faster_unsafe\": ", out);
   if (t->faster_unsafe.row.step_ps == 0)
     fputs("null", out);

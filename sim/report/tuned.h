@@ -9,13 +9,16 @@
 
 /* Of the best; all NULL if there is none. `flags`: what it sets, as environment variables and
  * options of Megatron-LM, and what is to be left out of those that were given; NULL: not known. */
-typedef struct tuned_notes {
+typedef struct best_notes {
   const char *why; /* what bounds it */
   const char *flags, *left_out;
-} tuned_notes;
+  bool unsafe; /* `check` refuses its plan */
+} best_notes;
 
-void tuned_table(const tuned *t, const tune_request *r, const tuned_notes *n, FILE *out, arena *a);
-void tuned_json(const tuned *t, const tune_request *r, const tuned_notes *n, FILE *out);
+void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FILE *out, arena *a);
+/* Three members of an object, a comma after each. */
+void best_notes_json(const best_notes *n, FILE *out);
+void tuned_json(const tuned *t, const tune_request *r, const best_notes *n, FILE *out);
 /* A line for each setting that was found, after one with the names of the columns: RFC 4180. */
 void tuned_csv(const tuned *t, FILE *out);
 

@@ -1,14 +1,15 @@
-"""predict --html: one file, the figures of --json, and a page that a browser draws."""
+"""Pages of predict, tune and sweep: one file each, the figures of --json, and what a browser draws of them."""
 
 import html
 import json
+import math
 import re
 import shutil
 import subprocess
 
 import pytest
 
-from conftest import ROOT, one_error
+from conftest import ROOT, one_error, sets
 
 PROXY = "docs/examples/deepseek-v3-proxy-h100.yaml"
 FIELDS = 7
@@ -17,6 +18,10 @@ CHROMIUM = shutil.which("chromium")
 
 def block(page, name):
     return json.loads(re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.S)[1])
+
+
+def text_of(page):
+    return html.unescape(re.search("<pre>(.*?)</pre>", page, re.S)[1])
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +43,12 @@ def test_figures_are_those_of_json(offsim, page):
 
 
 def test_text_is_that_of_the_terminal(offsim, page):
-    shown = html.unescape(re.search("<pre>(.*?)</pre>", page, re.S)[1])
-    assert shown == offsim("predict", PROXY, check=0).stdout
+    assert text_of(page) == offsim("predict", PROXY, check=0).stdout
 
 
-def test_nothing_is_loaded(page):
+@pytest.mark.parametrize("of", ["page", "tuned", "swept"])
+def test_nothing_is_loaded(of, request):
+    page = request.getfixturevalue(of)
     markup = re.sub(r'<script type="application/json".*?</script>|<pre>.*?</pre>', "", page, flags=re.S)
     assert not re.search(r"https?:|//[a-z]+\.|src=|@import|url\(", markup)
     assert "@" not in re.sub(r"@media", "", markup)
@@ -88,18 +94,106 @@ def test_pages_of_one_setting_only(offsim, arguments):
     assert "outputs only" in one_error(offsim("predict", "--html", "x.html", *arguments, stdin=""), 2)
 
 
+ONE = "docs/examples/one-layer.yaml"
+TUNE = ["tune", ONE, *sets("num_layers=3"), "--gpu-memory", 2]
+SWEEP = ["sweep", ONE, "--over", "num_layers=2|400|4|3", "--over", "offload_modules=core_attn|nonsense|core_attn,attn_proj",
+         "--machine", "H200-SXM"]
+
+
+@pytest.fixture(scope="module")
+def tuned(offsim):
+    return offsim(*TUNE, "--html", "-", check=0).stdout
+
+
+@pytest.fixture(scope="module")
+def swept(offsim):
+    return offsim(*SWEEP, "--html", "-", check=0).stdout
+
+
+def test_a_page_of_tune_is_its_front(offsim, tuned, tmp_path):
+    assert block(tuned, "figures") == json.loads(offsim(*TUNE, "--front", "--json", check=0).stdout)
+    assert len(block(tuned, "figures")["best"]) > 1
+    page = tmp_path / "page.html"
+    assert text_of(tuned) == offsim(*TUNE, "--html", page, check=0).stdout and page.read_text() == tuned
+    fastest = json.loads(offsim(*TUNE, "--best", 3, "--json", "--html", page, check=0).stdout)
+    assert block(page.read_text(), "figures") == fastest != block(tuned, "figures")
+
+
+def test_a_page_of_sweep_has_its_rows(offsim, swept, tmp_path):
+    path, page = tmp_path / "rows.jsonl", tmp_path / "page.html"
+    table = offsim(*SWEEP, "-o", path, "--html", page, check=0).stdout
+    assert page.read_text() == swept and text_of(swept) == table == offsim(*SWEEP, check=0).stdout
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    figures = block(swept, "figures")
+    assert [sum(row["verdict"] == verdict for row in rows) for verdict in ("fits", "does_not_fit", "refused")] == [
+        figures[key] for key in ("fit", "do_not_fit", "refused")] == [6, 2, 4]
+    order = sorted((row for row in rows if row["verdict"] != "refused"),
+                   key=lambda row: (row["missing_bytes"], row["step_time_s"], row["reserved_peak_bytes"]))
+    assert figures["rows"] == order
+    assert [one.split() for one in block(swept, "commands")] == [
+        [word for key, value in row["set"].items() for word in ("--set", f"{key}={value}")] for row in order]
+    best = json.loads(offsim("predict", ONE, "--machine", "H200-SXM", "--json",
+                             *sets(*(f"{key}={value}" for key, value in order[0]["set"].items())), check=0).stdout)
+    assert (figures["why"], figures["safe"]) == (best["bottleneck"], best["safety"]["safe"])
+    assert offsim(*SWEEP, "-o", path, "--html", "-", "--threads", 1, check=0).stdout == swept  # all are from the file
+
+
+def test_nothing_fits(offsim):
+    page = block(offsim("tune", ONE, "--gpu-memory", 0.1, "--html", "-", check=0).stdout, "figures")
+    assert page["best"] == [] and page["why"] is None
+    page = block(offsim("sweep", ONE, "--machine", "H200-SXM", "--over", "num_layers=400|500", "--html", "-", check=0).stdout, "figures")
+    assert page["fit"] == 0 and [row["verdict"] for row in page["rows"]] == ["does_not_fit"] * 2 and page["why"] is None
+
+
+@pytest.mark.parametrize("arguments", [("--json", "--html", "-"), ("--csv", "-", "--html", "-")])
+def test_one_output_at_a_time(offsim, arguments):
+    assert "standard output is --" in one_error(offsim("tune", ONE, *arguments), 2)
+
+
+def draw(page, folder):
+    """The elements of the page after its script."""
+    file = folder / "page.html"
+    file.write_text(page)
+    drawn = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile",
+                            "--dump-dom", f"file://{file}"], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert 'data-ready="yes"' in drawn
+    return drawn
+
+
+def cells_of(drawn, table):
+    rows = re.findall(r"<tr.*?</tr>", re.search(rf'<table id="{table}">(.*?)</table>', drawn, re.S)[1], re.S)
+    return [[re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<td.*?</td>", row)] for row in rows[1:]]
+
+
+def gibibytes(n):
+    """Halves are rounded up, as JavaScript does."""
+    unit, digits, name = (2**30, 100, "GiB") if n >= 2**30 else (2**20, 10, "MiB")
+    return f"{math.floor(n * digits / unit + 0.5) / digits:.{len(str(digits)) - 1}f} {name}" if n else "0"
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_a_browser_draws_it(page, tmp_path):
-    file = tmp_path / "page.html"
-    file.write_text(page)
-    drawn = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile",
-                            "--dump-dom", f"file://{file}"], capture_output=True, text=True, timeout=60, check=True).stdout
+    ranks = block(page, "figures")["result"]["ranks"]
+    keys = ["static_bytes", "allocated_peak_bytes", None, "simulated_saving_bytes", None, "reserved_peak_bytes",
+            "host_pinned_peak_bytes"]
+    shown = cells_of(draw(page, tmp_path), "ranks")
+    assert len(shown) == len(ranks)
+    for rank, cells in zip(ranks, shown):
+        for key, cell in zip(keys, cells[1:]):
+            assert key is None or cell == gibibytes(rank[key])
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("of", ["tuned", "swept"])
+def test_a_browser_draws_points_and_a_table(of, request, tmp_path):
+    page = request.getfixturevalue(of)
     figures = block(page, "figures")
-    assert 'data-ready="yes"' in drawn
-    cells = re.findall(r"<td[^>]*>([^<]*)</td>", re.search(r'<table id="ranks">(.*?)</table>', drawn, re.S)[1])
-    for i, rank in enumerate(figures["result"]["ranks"]):
-        shown = cells[8 * i:8 * i + 8]  # the bar is no text
-        keys = ["static_bytes", "allocated_peak_bytes", None, "simulated_saving_bytes", None, "reserved_peak_bytes",
-                "host_pinned_peak_bytes"]
-        for key, cell in zip(keys, shown[1:]):
-            assert key is None or cell == f"{rank[key] / 2**30:.2f} GiB"
+    found = figures.get("best") or figures["rows"]
+    drawn = draw(page, tmp_path)
+    shown = cells_of(drawn, "settings")
+    assert [int(cells[0]) for cells in shown] == [*range(1, len(found) + 1)]
+    assert [cells[-4:-1] for cells in shown] == [
+        [gibibytes(one[key]) for key in ("allocated_peak_bytes", "reserved_peak_bytes", "host_pinned_total_bytes")] for one in found]
+    assert len(re.findall(r"<(?:circle|path)[^>]* data-place=", drawn)) == len(found)
+    if of == "tuned":
+        assert figures["flags"] in html.unescape(drawn) and "does not fit" not in re.search('<p id="legend">.*?</p>', drawn)[0]

@@ -8,8 +8,10 @@ const GIB = 2 ** 30;
 
 function bytes(n) {
   const unit = Math.abs(n) >= GIB ? [GIB, "GiB", 2] : [2 ** 20, "MiB", 1];
-  return `${(n / unit[0]).toFixed(unit[2])} ${unit[1]}`;
+  return n === 0 ? "0" : `${(n / unit[0]).toFixed(unit[2])} ${unit[1]}`;
 }
+/* Memory of machine `ideal` has no limit. */
+function ofCapacity(n) { return n < 2 ** 50 ? ` of ${bytes(n)}` : ""; }
 function time(ns) {
   return ns === 0 ? "0" : ns >= 1e9 ? `${(ns / 1e9).toFixed(3)} s` : ns >= 1e6 ? `${(ns / 1e6).toFixed(2)} ms` : `${(ns / 1e3).toFixed(2)} µs`;
 }
@@ -40,4 +42,8 @@ function putFact(name, value, note) {
   if (note) dd.append(element("small", note));
   box.append(element("dt", name), dd);
   by("facts").append(box);
+}
+function putSafety(safe, note) {
+  putFact("safety of the plan", safe ? "safe" : "NOT SAFE", note);
+  by("facts").lastChild.querySelector("dd").classList.add(safe ? "good" : "bad");
 }

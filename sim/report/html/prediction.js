@@ -5,7 +5,7 @@ function putHead() {
   const ranks = figures.result.ranks, step = figures.result.step_time_s, base = figures.baseline.step_time_s;
   const fullest = ranks.reduce((a, r) => (r.reserved_peak_bytes > a.reserved_peak_bytes ? r : a));
   putVerdict(figures.fits
-    ? `Fits: rank ${fullest.pp_rank} reserves most, ${bytes(fullest.reserved_peak_bytes)} of ${bytes(figures.capacity_bytes)}.`
+    ? `Fits: rank ${fullest.pp_rank} reserves most, ${bytes(fullest.reserved_peak_bytes)}${ofCapacity(figures.capacity_bytes)}.`
     : `Does not fit: ${bytes(figures.missing_bytes)} are missing.`, figures.fits);
   putFact("step", time(step * 1e9), `${time(base * 1e9)} without offload`);
   putFact("overhead", `${(figures.overhead * 100).toFixed(2)} %`, figures.bottleneck);
@@ -14,8 +14,7 @@ function putHead() {
   putFact("highest allocated peak", bytes(peak), `${bytes(without)} without offload`);
   putFact("pinned on the fullest host", bytes(figures.host_pinned_total_bytes));
   const safety = figures.safety, errors = safety.errors_of_first_step + safety.errors_of_later_steps;
-  putFact("safety of the plan", safety.safe ? "safe" : "NOT SAFE", safety.safe ? "no race or deadlock in any timing" : `${errors} errors; offsim check shows them`);
-  by("facts").lastChild.querySelector("dd").classList.add(safety.safe ? "good" : "bad");
+  putSafety(safety.safe, safety.safe ? "no race or deadlock in any timing" : `${errors} errors; offsim check shows them`);
 }
 function putRanks() {
   const table = by("ranks");
