@@ -49,14 +49,24 @@ static int64_t whole_ns(int64_t ps)
   return max_i64(1, ps / PS_PER_NS);
 }
 
+/* What the base calibrated was another machine than this one. */
+static uint8_t source_of(const machine *base, uint32_t key, const calibrated_value *found)
+{
+  uint8_t of_base = base->sources[key];
+  assert(key < MACHINE_KEYS && of_base < VALUE_SOURCES);
+  if (found != NULL) return SOURCE_CALIBRATED;
+  return of_base == SOURCE_CALIBRATED ? SOURCE_MEASURED : of_base;
+}
+
 const machine *calibration_machine(const machine *base, const calibration *c,
                                    const sampled_calls *calls, arena *a)
 {
   machine *m = ARENA_NEW(a, machine);
   *m = *base;
-  for (uint32_t k = 0; k < machine_key_count; k++) {
+  for (uint32_t k = 0; k < MACHINE_KEYS; k++) {
     const calibrated_value *found =
         calibration_find(c, machine_keys[k].section, machine_keys[k].key);
+    m->sources[k] = source_of(base, k, found);
     if (found != NULL)
       memcpy((char *)m + machine_keys[k].offset, &found->value, sizeof found->value);
   }
@@ -78,21 +88,21 @@ const machine *calibration_machine(const machine *base, const calibration *c,
 
 /* ---- the file ---- */
 
-static void write_key(const machine_key *key, const calibration *c, const machine *base, FILE *out)
+static void write_key(uint32_t k, const calibration *c, const machine *base, FILE *out)
 {
+  const machine_key *key = &machine_keys[k];
   const calibrated_value *found = calibration_find(c, key->section, key->key);
+  const char *source = value_source_name(source_of(base, k, found));
   int64_t value;
   assert(key->offset + sizeof value <= sizeof *base);
   memcpy(&value, (const char *)base + key->offset, sizeof value);
-  const char *from = base->name;
-  if (found != NULL) {
-    value = found->value;
-    from = "measured";
-  }
-  fprintf(out, "  %s: %" PRId64 "  # %s", key->key, value, from);
-  if (found != NULL && found->least < found->most)
-    fprintf(out, ", %" PRId64 " to %" PRId64, found->least, found->most);
-  fputc('\n', out);
+  if (found == NULL)
+    fprintf(out, "  %s: %" PRId64 " %s  # %s\n", key->key, value, source, base->name);
+  else if (found->least < found->most)
+    fprintf(out, "  %s: %" PRId64 " %s  # %" PRId64 " to %" PRId64 "\n", key->key, found->value,
+            source, found->least, found->most);
+  else
+    fprintf(out, "  %s: %" PRId64 " %s\n", key->key, found->value, source);
 }
 
 static void write_at_once(const calibration *c, FILE *out)
@@ -129,11 +139,11 @@ bool calibration_write(const char *path, const char *name, const calibration *c,
           "# Rates are bytes per microsecond (MB/s).\nformat_version: %d\nname: %s\ngpu_name: %s\n",
           c->gpu_name, base->name, MACHINE_FORMAT_VERSION, name, base->gpu_name);
   const char *section = "";
-  for (uint32_t k = 0; k < machine_key_count; k++) {
-    const machine_key *key = &machine_keys[k];
-    if (strcmp(section, key->section) != 0) fprintf(out, "\n%s:\n", key->section);
-    section = key->section;
-    write_key(key, c, base, out);
+  for (uint32_t k = 0; k < MACHINE_KEYS; k++) {
+    if (strcmp(section, machine_keys[k].section) != 0)
+      fprintf(out, "\n%s:\n", machine_keys[k].section);
+    section = machine_keys[k].section;
+    write_key(k, c, base, out);
   }
   write_at_once(c, out);
   write_calls(calls, out);

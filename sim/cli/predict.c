@@ -10,6 +10,7 @@
 #include "sim/offload/systems.h"
 #include "sim/plan/text.h"
 #include "sim/predict/longest.h"
+#include "sim/predict/range.h"
 #include "sim/predict/safety.h"
 #include "sim/report/findings.h"
 #include "sim/report/plot.h"
@@ -18,7 +19,7 @@
 
 typedef struct predict_options {
   load_options load;
-  bool json, brief, print_scenario, compare_systems, check, suggest, must_fit;
+  bool json, brief, print_scenario, compare_systems, check, suggest, must_fit, range;
   const char *trace, *snapshot, *record, *plot, *plan, *warmup_plan, *steady_plan, *html;
   const char *trace_ranks; /* NULL: all */
   int64_t plot_rank;
@@ -37,6 +38,9 @@ static const option_row rows[] = {
   FLAG("print-scenario", print_scenario, "print the resolved scenario, which reads back, and stop"),
   FLAG("brief", brief, "memory and its verdict alone; no search for what would fit"),
   FLAG("json", json, "machine-readable result (docs/reference/json.md)"),
+  FLAG("range", range,
+       "in which range a measured step should be, and what it comes from:\n"
+       "times the steady iteration some twenty times more"),
   TEXT("trace", "FILE", trace,
        "timeline as a trace in the form of PyTorch's profiler, for\n"
        "ui.perfetto.dev or HTA; packed if FILE ends in .gz, - is standard\n"
@@ -218,6 +222,13 @@ static bool read_plans(const given_plans **plans, const predict_options *o, aren
          read_plan(&read->of[ITERATION_STEADY], o->steady_plan, a, d);
 }
 
+static const step_range *find_range(const prediction *p, arena *a)
+{
+  step_range *r = ARENA_NEW(a, step_range);
+  *r = range_of_step(p, a);
+  return r;
+}
+
 static bool report(const predict_options *o, const settings *given, const settings *s,
                    const machine *m, bool *failed, arena *a, diag *d)
 {
@@ -227,6 +238,7 @@ static bool report(const predict_options *o, const settings *given, const settin
   uint32_t also = PREDICT_SAFETY | (keeps_curves(o) ? PREDICT_CURVES : 0);
   bool ok = predict(&p, s, plans, m, also, threads_or_cores(o->threads), a, d);
   if (ok) *failed = o->must_fit && !fits(&p);
+  if (ok && o->range) p.range = find_range(&p, a);
   ok = ok && print_report(o, given, &p, a, d);
   prediction_release(&p);
   return ok;
@@ -270,9 +282,9 @@ static bool compare(const predict_options *o, const settings *given, const setti
 /* A comparison shows all systems; these options are about one run. */
 static bool check_comparison(const predict_options *o, diag *d)
 {
-  bool one_run = o->check || o->brief || o->suggest || o->must_fit || o->trace != NULL ||
-                 o->snapshot != NULL || o->record != NULL || o->html != NULL || o->plot_rank != 0 ||
-                 o->warmup_plan != NULL || o->steady_plan != NULL ||
+  bool one_run = o->check || o->brief || o->suggest || o->must_fit || o->range ||
+                 o->trace != NULL || o->snapshot != NULL || o->record != NULL || o->html != NULL ||
+                 o->plot_rank != 0 || o->warmup_plan != NULL || o->steady_plan != NULL ||
                  o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
   return !o->compare_systems || !one_run ||
          diag_error(d, (source_pos){ "--compare-systems", 0, 0 },
@@ -284,11 +296,11 @@ static bool check_comparison(const predict_options *o, diag *d)
 /* A plan text has a table and JSON as outputs, and takes only the machine of a configuration. */
 static bool check_plan_options(const predict_options *o, diag *d)
 {
-  bool other = o->brief || o->suggest || o->must_fit || o->print_scenario || o->compare_systems ||
-               o->trace != NULL || o->snapshot != NULL || o->trace_ranks != NULL ||
-               o->record != NULL || o->plot != NULL || o->html != NULL || o->plot_rank != 0 ||
-               o->warmup_plan != NULL || o->steady_plan != NULL || o->measured.static_bytes != 0 ||
-               o->measured.peak_bytes != 0;
+  bool other = o->brief || o->suggest || o->must_fit || o->range || o->print_scenario ||
+               o->compare_systems || o->trace != NULL || o->snapshot != NULL ||
+               o->trace_ranks != NULL || o->record != NULL || o->plot != NULL || o->html != NULL ||
+               o->plot_rank != 0 || o->warmup_plan != NULL || o->steady_plan != NULL ||
+               o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
   const source_pos at = { "--plan", 0, 0 };
   load_options without = o->load;
   without.machine = NULL;

@@ -48,7 +48,7 @@ static int64_t *value_of(machine *m, const machine_key *k)
 static machine with_only(const machine *base, const machine_key *key)
 {
   machine m = *base;
-  for (uint32_t i = 0; i < machine_key_count; i++)
+  for (uint32_t i = 0; i < MACHINE_KEYS; i++)
     if (is_work(&machine_keys[i]) && &machine_keys[i] != key) *value_of(&m, &machine_keys[i]) = 0;
   return m;
 }
@@ -139,9 +139,9 @@ host_stretches *host_stretches_of(const fit_sides *f, arena *a)
   host_stretches *h = ARENA_NEW(a, host_stretches);
   h->base = f->input->base;
   h->rank = &f->predicted->steady.plan.ranks[f->input->rank];
-  h->keys = ARENA_ARRAY(a, const machine_key *, machine_key_count);
-  h->before_ps = ARENA_ARRAY(a, int64_t *, machine_key_count);
-  for (uint32_t i = 0; i < machine_key_count; i++)
+  h->keys = ARENA_ARRAY(a, const machine_key *, MACHINE_KEYS);
+  h->before_ps = ARENA_ARRAY(a, int64_t *, MACHINE_KEYS);
+  for (uint32_t i = 0; i < MACHINE_KEYS; i++)
     if (is_work(&machine_keys[i])) add_key(h, f, &machine_keys[i], a);
   if (f->issued->has_calls) list(h, f);
   return h;

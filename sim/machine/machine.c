@@ -16,8 +16,14 @@
 
 /* ---- the tables, flat ---- */
 
-#define KEY_OF(section, key, minimum, otherwise, meaning)                                          \
-  { #section, #key, (minimum), (otherwise), (meaning), (uint32_t)offsetof(machine, section.key) },
+#define KEY_OF(section, key, minimum, otherwise, rate, meaning)                                    \
+  { #section,                                                                                      \
+    #key,                                                                                          \
+    (minimum),                                                                                     \
+    (otherwise),                                                                                   \
+    (rate),                                                                                        \
+    (meaning),                                                                                     \
+    (uint32_t)offsetof(machine, section.key) },
 #define GPU_KEY(...)     KEY_OF(gpu, __VA_ARGS__)
 #define HOST_KEY(...)    KEY_OF(host, __VA_ARGS__)
 #define ISSUE_KEY(...)   KEY_OF(issue, __VA_ARGS__)
@@ -27,7 +33,7 @@
 #define DISK_KEY(...)    KEY_OF(disk, __VA_ARGS__)
 #define COMPUTE_KEY(...) KEY_OF(compute, __VA_ARGS__)
 
-const machine_key machine_keys[] = {
+const machine_key machine_keys[MACHINE_KEYS] = {
   /* clang-format off */
   MACHINE_GPU_KEYS(GPU_KEY)
   MACHINE_HOST_KEYS(HOST_KEY)
@@ -39,7 +45,15 @@ const machine_key machine_keys[] = {
   MACHINE_COMPUTE_KEYS(COMPUTE_KEY)
   /* clang-format on */
 };
-const uint32_t machine_key_count = sizeof machine_keys / sizeof machine_keys[0];
+
+static const char *const source_names[VALUE_SOURCES] = { "assumed", "published", "measured",
+                                                         "calibrated", "exact" };
+
+const char *value_source_name(value_source s)
+{
+  assert(s < VALUE_SOURCES);
+  return source_names[s];
+}
 
 #define SECTION_NAME(section, KEYS) #section,
 static const char *const top_keys[] = {
@@ -87,7 +101,7 @@ static size_t section_keys(const char *section, const char **names)
 {
   size_t count = 0;
 
-  for (uint32_t k = 0; k < machine_key_count; k++)
+  for (uint32_t k = 0; k < MACHINE_KEYS; k++)
     if (strcmp(machine_keys[k].section, section) == 0) {
       assert(count < KEYS_OF_A_SECTION);
       names[count++] = machine_keys[k].key;
@@ -123,28 +137,50 @@ int64_t machine_key_maximum(const char *key)
   return 1000 * 1000; /* counts, lengths, permille */
 }
 
-static bool read_given(const text_node *n, const machine_key *key, int64_t *value, diag *d)
+/* "measured" */
+static bool read_source(const text_node *n, const char *word, uint8_t *source, diag *d)
+{
+  for (uint8_t s = 0; s < VALUE_SOURCES; s++)
+    if (strcmp(word, source_names[s]) == 0) {
+      *source = s;
+      return true;
+    }
+  return diag_error(d, n->at,
+                    "'%s': a value's source is assumed, published, measured, calibrated or exact",
+                    word);
+}
+
+/* "55200" or "55200 measured" */
+static bool read_given(const text_node *n, const machine_key *key, int64_t *value, uint8_t *source,
+                       arena *a, diag *d)
 {
   int64_t maximum = machine_key_maximum(key->key);
+  const char *space = n->kind == TEXT_SCALAR ? strchr(n->text, ' ') : NULL;
+  text_node number = *n;
 
-  if (!text_as_i64(n, value, d)) return false;
+  if (space != NULL) {
+    number.text = arena_printf(a, "%.*s", (int)(space - n->text), n->text);
+    if (!read_source(n, space + 1, source, d)) return false;
+  }
+  if (!text_as_i64(&number, value, d)) return false;
   return (*value >= key->minimum && *value <= maximum) ||
          diag_error(d, n->at, "%s.%s is %" PRId64 "; it must be from %" PRId64 " to %" PRId64,
                     key->section, key->key, *value, key->minimum, maximum);
 }
 
-static bool read_value(const text_node *section, const machine_key *key, machine *m, diag *d)
+static bool read_value(const text_node *section, const machine_key *key, machine *m, arena *a,
+                       diag *d)
 {
   const text_node *n = text_get(section, key->key);
   int64_t value = key->otherwise;
 
   if (n == NULL && value == NEEDED) return required(section, key->key, key->section, d) != NULL;
-  if (n != NULL && !read_given(n, key, &value, d)) return false;
+  if (n != NULL && !read_given(n, key, &value, &m->sources[key - machine_keys], a, d)) return false;
   memcpy((char *)m + key->offset, &value, sizeof value);
   return true;
 }
 
-static bool read_section(const text_node *top, const char *name, machine *m, diag *d)
+static bool read_section(const text_node *top, const char *name, machine *m, arena *a, diag *d)
 {
   const char *names[KEYS_OF_A_SECTION];
   size_t count = section_keys(name, names);
@@ -154,9 +190,9 @@ static bool read_section(const text_node *top, const char *name, machine *m, dia
       !check_keys(section, names, count, name, d))
     return false;
   bool good = true;
-  for (uint32_t k = 0; k < machine_key_count; k++)
+  for (uint32_t k = 0; k < MACHINE_KEYS; k++)
     if (strcmp(machine_keys[k].section, name) == 0)
-      good = diag_step(d, read_value(section, &machine_keys[k], m, d)) && good;
+      good = diag_step(d, read_value(section, &machine_keys[k], m, a, d)) && good;
   return good;
 }
 
@@ -303,7 +339,7 @@ const machine *machine_parse(arena *a, const char *file, const char *text, size_
     return NULL;
   bool good = true;
   for (uint32_t s = FIRST_SECTION; s < TOP_KEYS; s++)
-    good = diag_step(d, read_section(top, top_keys[s], m, d)) && good;
+    good = diag_step(d, read_section(top, top_keys[s], m, a, d)) && good;
   return good && check_machine(top, m, d) && read_at_once(top, m, a, d) &&
                  read_measured(top, m, a, d)
              ? m

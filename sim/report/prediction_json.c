@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/predict/idle_offload.h"
+#include "sim/predict/range.h"
 #include "sim/report/json.h"
 #include "sim/report/prediction.h"
 #include "sim/text/scalar.h"
@@ -280,6 +281,28 @@ static void lengths_member(FILE *out, const prediction *p, int64_t longest)
     fprintf(out, "\"longest_that_fits_tokens\": %" PRId64 "},\n", longest);
 }
 
+/* What an error of each class makes of the step. */
+static void range_member(FILE *out, const step_range *r)
+{
+  const char *separator = "";
+  fprintf(out, "  \"range\": ");
+  if (r == NULL) {
+    fputs("null,\n", out);
+    return;
+  }
+  fputc('{', out);
+  seconds_member(out, "least_s", r->least_ps, ", ");
+  seconds_member(out, "most_s", r->most_ps, ", ");
+  fprintf(out, "\"nominal_percent\": %d, \"parts\": [", RANGE_NOMINAL_PERCENT);
+  for (rate_class c = 1; c < RATE_CLASSES; c++) {
+    fprintf(out, "%s{\"rates\": \"%s\", ", separator, rate_class_name(c));
+    seconds_member(out, "faster_s", r->parts[c].faster_ps, ", ");
+    seconds_member(out, "slower_s", r->parts[c].slower_ps, "}");
+    separator = ", ";
+  }
+  fputs("]},\n", out);
+}
+
 void prediction_json(const prediction *p, const suggestions *found, int64_t longest, FILE *out,
                      arena *a)
 {
@@ -294,6 +317,7 @@ void prediction_json(const prediction *p, const suggestions *found, int64_t long
   fprintf(out, "  ");
   ratio_member(out, "overhead", p->result.step_ps - p->baseline.step_ps, p->baseline.step_ps);
   fputc('\n', out);
+  range_member(out, p->range);
   fit_members(out, p);
   safety_member(out, &p->safety);
   fprintf(out, "  \"capacity_bytes\": %" PRId64 ",\n", p->capacity_bytes);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/predict/idle_offload.h"
+#include "sim/predict/range.h"
 #include "sim/report/prediction_view.h"
 
 static const char *fit_of_device(const view *v)
@@ -202,6 +203,29 @@ static void print_safety(const view *v)
   wrap_text(v->out, "safety", 10, text, " ");
 }
 
+/* "-2.0 to +2.1 %" */
+static const char *part_of_step(const view *v, const step_range *r, rate_class c)
+{
+  int64_t step_ps = v->p->result.step_ps;
+  return arena_printf(v->memory, "-%s to +%s %%",
+                      figure_percent(v->memory, r->parts[c].faster_ps, step_ps, 1),
+                      figure_percent(v->memory, r->parts[c].slower_ps, step_ps, 1));
+}
+
+static void print_range(const view *v)
+{
+  const step_range *r = v->p->range;
+  if (r == NULL) return;
+  rate_class most = range_dominant(r);
+  const char *text = arena_printf(
+      v->memory, "%s to %s in %d of 100 runs", figure_in(v->memory, r->least_ps, v->time),
+      figure_with_unit(v->memory, r->most_ps, v->time), RANGE_NOMINAL_PERCENT);
+  if (most != RATE_NONE)
+    text = arena_printf(v->memory, "%s; most of that is by %s: %s", text, rate_class_name(most),
+                        part_of_step(v, r, most));
+  wrap_text(v->out, "range", 10, text, " ");
+}
+
 void verdict_table(const view *v)
 {
   const prediction *p = v->p;
@@ -212,6 +236,7 @@ void verdict_table(const view *v)
             figure_with_unit(v->memory, without, v->time),
             figure_percent(v->memory, with - without, without, 2));
   fputc('\n', v->out);
+  print_range(v);
   wrap_text(v->out, "limit", 10, bottleneck_sentence(p, v->memory), " ");
   print_slow_copies(v);
   print_host_optimizer(v);

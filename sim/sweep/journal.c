@@ -18,7 +18,7 @@
 static void put_machine(FILE *out, const machine *m)
 {
   fprintf(out, "%s %s", m->name, m->gpu_name);
-  for (uint32_t i = 0; i < machine_key_count; i++) {
+  for (uint32_t i = 0; i < MACHINE_KEYS; i++) {
     int64_t value;
     memcpy(&value, (const char *)m + machine_keys[i].offset, sizeof value);
     fprintf(out, " %" PRId64, value);

@@ -77,9 +77,9 @@ def test_the_same_machine_stays(offsim, tmp_path):
     found, told = calibrate(offsim, tmp_path, "H200-SXM", SCENARIO)
     assert step(offsim, found, *SCENARIO) == pytest.approx(step(offsim, "H200-SXM", *SCENARIO), rel=0.01)
     text = found.read_text()
-    assert re.search(r"nic_bytes_per_us: 50000  # H200-SXM\n", text)
-    assert re.search(r"bus_bytes_per_us: \d+  # H200-SXM\n", text)
-    assert re.search(r"module_ns: \d+  # measured", text)
+    assert re.search(r"nic_bytes_per_us: 50000 published  # H200-SXM\n", text)
+    assert re.search(r"bus_bytes_per_us: \d+ published  # H200-SXM\n", text)
+    assert re.search(r"module_ns: \d+ calibrated", text)
     assert "the others are those of H200-SXM" in told
 
 

@@ -13,7 +13,7 @@ EXAMPLES = ["docs/examples/one-layer.yaml", "docs/examples/pr1752.yaml",
             "docs/examples/deepseek-v3-proxy-h100.yaml", "docs/examples/te-layers.yaml"]
 SMALL = "tests/data/small.yaml"
 
-TOP_KEYS = ["format_version", "scenario", "machine", "baseline", "warmup", "result", "overhead", "fits",
+TOP_KEYS = ["format_version", "scenario", "machine", "baseline", "warmup", "result", "overhead", "range", "fits",
             "missing_bytes", "missing_cause", "missing_rank", "margin_bytes", "safety", "capacity_bytes",
             "host_pinned_total_bytes", "host_total_bytes", "bottleneck", "moves_nothing", "lengths", "suggestions",
             "suggestions_left_out"]

@@ -16,7 +16,7 @@ TRACE, SNAPSHOT = "tests/data/real-run/trace.json", "tests/data/real-run/snapsho
 RUN = ["run", "--on", "ref", "--steps", 2, TINY]
 BUGS = sorted(path.relative_to(ROOT) for path in (ROOT / "tests/known_bugs").iterdir())
 COMMANDS = {
-    "prediction": [["predict", ONE], ["predict", ONE, "--suggest"], ["predict", "docs/examples/pr1752.yaml"],
+    "prediction": [["predict", ONE], ["predict", ONE, "--suggest"], ["predict", ONE, "--range"], ["predict", "docs/examples/pr1752.yaml"],
                    ["predict", ONE, *sets("num_layers=60", "seq_length=32768")],
                    ["predict", "--verl", "docs/examples/verl-qwen3-8b.sh", "--hf-config", "docs/examples/verl-qwen3-8b.json"]],
     "comparison": [["predict", ONE, "--compare-systems"], ["predict", LAYERS, "--compare-systems"]],

@@ -2,7 +2,8 @@
 """Iteration times that Megatron-LM records of its functional tests beside their prediction, by groups of rows.
 
 FILE holds a JSON object a line, as tests/fidelity/run reads it, with `iteration_time_s`, the median of the later half
-of a run. Prints medians of a group's rows: error, |error|, its 90th percentile; with --rows each row first. Rows of
+of a run. Prints medians of a group's rows: error, |error|, its 90th percentile, and
+how many steps are in the predicted range; with --rows each row first. Rows of
 NOT_CLEAN are left out of all groups but their own.
 
     tests/fidelity/golden_steps.py [--only WORD]... [--rows] FILE
@@ -16,6 +17,8 @@ import os
 import statistics
 import subprocess
 import tempfile
+
+import step_range
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -69,9 +72,9 @@ def groups_of(row):
 
 
 def predict(row, offsim, folder):
-    """Seconds, or None."""
-    done = subprocess.run(run.command_of(row, offsim, folder, folder), capture_output=True, text=True)
-    return float(json.loads(done.stdout)["result"]["step_time_s"]) if done.returncode == 0 else None
+    """The prediction, or None."""
+    done = subprocess.run([*run.command_of(row, offsim, folder, folder), "--range"], capture_output=True, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else None
 
 
 def main():
@@ -84,22 +87,24 @@ def main():
     rows = [r for r in run.read_rows(options.file, None) if all(w in r["id"] for w in options.only) and
             r.get("iteration_time_s")]
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        steps = list(pool.map(lambda row: predict(row, offsim, folder), rows))
+        predictions = list(pool.map(lambda row: predict(row, offsim, folder), rows))
     groups = {}
-    for row, step_s in zip(rows, steps):
-        if step_s is None:
+    for row, prediction in zip(rows, predictions):
+        if prediction is None:
             print("%-110s %8.1f ms  not predicted" % (row["id"], row["iteration_time_s"] * 1e3))
             continue
+        step_s = step_range.step_s(prediction)
         error = (step_s / row["iteration_time_s"] - 1) * 100
         if options.rows:
             print("%-110s %8.1f %8.1f ms %+6.1f %%" % (row["id"], row["iteration_time_s"] * 1e3, step_s * 1e3, error))
         for group in groups_of(row):
-            groups.setdefault(group, []).append(error)
-    print("%-36s %5s %8s %8s %8s" % ("percent", "rows", "error", "|error|", "p90"))
-    for name, errors in sorted(groups.items()):
+            groups.setdefault(group, []).append((error, step_range.holds(prediction, row["iteration_time_s"])))
+    print("%-36s %5s %8s %8s %8s %9s" % ("percent", "rows", "error", "|error|", "p90", "in range"))
+    for name, found in sorted(groups.items()):
+        errors, inside = zip(*found)
         sizes = [abs(e) for e in errors]
-        print("%-36s %5d %+8.1f %8.1f %8.1f" % (name, len(errors), statistics.median(errors), statistics.median(sizes),
-                                                run.ninetieth(sizes)))
+        print("%-36s %5d %+8.1f %8.1f %8.1f %9.0f" % (name, len(errors), statistics.median(errors), statistics.median(sizes),
+                                                      run.ninetieth(sizes), step_range.share_percent(inside)))
 
 
 if __name__ == "__main__":

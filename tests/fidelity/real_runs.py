@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 
+import step_range
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 MEASURES = (("static", "static_bytes", "static_bytes"),
@@ -28,16 +30,16 @@ def rows(path=os.path.join(HERE, "real_runs.jsonl")):
 
 
 def predict(row):
-    """The predicted step in seconds, and the ranks; data parallel ones are the same."""
+    """The prediction with its range; its ranks: data parallel ones are the same."""
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
         words = [f"{name}={value}" for name, value in row["env"].items()]
         script.write(" ".join([*words, "torchrun pretrain_gpt.py", row["args"], "\n"]))
         script.flush()
         done = subprocess.run([os.path.join(ROOT, "out/release/offsim"), "predict", "--megatron-args", script.name,
-                               "--world-size", str(row["gpus"]), "--machine", "H200-SXM", "--json", "--brief"],
+                               "--world-size", str(row["gpus"]), "--machine", "H200-SXM", "--json", "--brief", "--range"],
                               stdout=subprocess.PIPE, check=True, text=True)
-    result = json.loads(done.stdout)["result"]
-    return float(result["step_time_s"]), result["ranks"]
+    prediction = json.loads(done.stdout)
+    return prediction, prediction["result"]["ranks"]
 
 
 def errors(row, ranks):
@@ -56,9 +58,11 @@ def cell(predicted, measured):
 def main():
     print("%-10s %4s" % ("MiB", "rank") + "".join("%17s" % name for name, _, _ in MEASURES) + "%17s" % "step, ms")
     for row in rows(*sys.argv[1:]):
-        step_s, ranks = predict(row)
+        prediction, ranks = predict(row)
+        predicted_s = step_range.step_s(prediction)
         for rank, found in errors(row, ranks):
-            step = "%8.1f %+6.2f%%" % (row["step_s"] * 1e3, (step_s / row["step_s"] - 1) * 100)
+            step = "%8.1f %+6.2f%% %s range" % (row["step_s"] * 1e3, (predicted_s / row["step_s"] - 1) * 100,
+                                                "in" if step_range.holds(prediction, row["step_s"]) else "OUTSIDE of")
             print("%-10s %4d" % (row["name"], rank) + "".join(" " + cell(*found[m]) for m, _, _ in MEASURES) + " " + step)
 
 

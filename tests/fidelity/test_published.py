@@ -18,9 +18,9 @@ MOST = {
 
 @pytest.mark.parametrize("name", MOST)
 def test_step(name):
-    step_s, why = predict(ROWS[name])
+    prediction, why = predict(ROWS[name])
     assert why is None
-    assert abs(error_percent(ROWS[name], step_s)) <= MOST[name]
+    assert abs(error_percent(ROWS[name], prediction)) <= MOST[name]
 
 
 def test_rows_are_predicted_or_say_why_not():

@@ -7,11 +7,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "sim/base/units.h"
+#include "sim/machine/error.h"
 #include "sim/machine/nccl_time.h"
 #include "sim/machine/roofline.h"
 
@@ -81,6 +83,9 @@ static void test_messages(void **state)
   expect_message("sm_count: 108", "sm_count: 1000001",
                  "gpu.sm_count is 1000001; it must be from 1 to 1000000");
   expect_message("sm_count: 108", "sm_count: many", "many");
+  expect_message(
+      "sm_count: 108 published", "sm_count: 108 guessed",
+      "'guessed': a value's source is assumed, published, measured, calibrated or exact");
   expect_message("  sm_count: 108", "  # ", "'sm_count' is missing in gpu of a machine");
   expect_message("format_version: 1", "format_version: 2",
                  "format_version is 2; this program reads version 1");
@@ -88,7 +93,7 @@ static void test_messages(void **state)
                  "it must be less than gpu.memory_bytes");
   expect_message("hbm_reached_permille: 760", "hbm_reached_permille: 1001",
                  "it must be at most 1000");
-  expect_message("hbm_reached_permille: 760", "hbm_reached_permille: [760]",
+  expect_message("hbm_reached_permille: 760 assumed", "hbm_reached_permille: [760]",
                  "hbm_reached_permille");
   expect_message("issue:", "at_once:\n  - 2 GPUs = 70000 out, 0 back, 90000 both ways\n\nissue:",
                  "expected \"2 GPUs = 105100 out, 100200 back, 151700 both ways\"");
@@ -128,7 +133,7 @@ static void test_files_without_later_keys(void **state)
   uint32_t later = 0;
   (void)state;
 
-  for (uint32_t k = 0; k < machine_key_count; k++)
+  for (uint32_t k = 0; k < MACHINE_KEYS; k++)
     if (machine_keys[k].otherwise != NEEDED) {
       text = without(&a, text, &machine_keys[k]);
       later++;
@@ -136,11 +141,61 @@ static void test_files_without_later_keys(void **state)
   const machine *m = machine_parse(&a, "my.yaml", text, strlen(text), &d);
   if (m == NULL) fail_msg("%s", d.message);
   assert_int_equal(later, 45);
-  for (uint32_t k = 0; k < machine_key_count; k++)
+  for (uint32_t k = 0; k < MACHINE_KEYS; k++)
     if (machine_keys[k].otherwise != NEEDED)
       assert_int_equal(value_of(m, &machine_keys[k]), machine_keys[k].otherwise);
   assert_int_equal(m->issue.eager_ns, 20000);
   assert_int_equal(m->gpu.power_limit_w, 0);
+  arena_release(&a);
+}
+
+/* An error changes the rates of its class alone, each by the width of its source. */
+static void test_errors(void **state)
+{
+  arena a = { 0 };
+  const machine *m = load(&a, "H200-SXM"), *ideal = load(&a, "ideal");
+  (void)state;
+  for (rate_class c = 1; c < RATE_CLASSES; c++)
+    for (int slower = 0; slower < 2; slower++) {
+      machine other = machine_erring(m, c, slower), same = machine_erring(ideal, c, slower);
+      assert_memory_equal(&same, ideal, sizeof same);
+      uint32_t changed = 0;
+      for (uint32_t k = 0; k < MACHINE_KEYS; k++) {
+        int64_t before = value_of(m, &machine_keys[k]), after = value_of(&other, &machine_keys[k]);
+        if (abs(machine_keys[k].rate) != (int)c) assert_int_equal(after, before);
+        if (after != before) assert_int_equal(after > before, (machine_keys[k].rate > 0) != slower);
+        changed += after != before;
+      }
+      assert_true(changed > 0);
+    }
+  arena_release(&a);
+}
+
+static uint8_t source_of(const machine *m, const void *value)
+{
+  for (uint32_t k = 0; k < MACHINE_KEYS; k++)
+    if ((const char *)m + machine_keys[k].offset == value) return m->sources[k];
+  fail_msg("no key");
+  return VALUE_SOURCES;
+}
+
+static void test_sources(void **state)
+{
+  arena a = { 0 };
+  diag d = { 0 };
+  const machine *m = load(&a, "H200-SXM");
+  (void)state;
+  assert_int_equal(source_of(m, &m->link.d2h_bytes_per_us), SOURCE_MEASURED);
+  assert_int_equal(source_of(m, &m->nvlink.bus_bytes_per_us), SOURCE_PUBLISHED);
+  assert_int_equal(source_of(m, &m->nvlink.latency_ns), SOURCE_ASSUMED);
+  const char *text = machine_presets[0].text, *word = " published";
+  const char *at = strstr(text, word);
+  assert_non_null(at);
+  const char *without_word = arena_printf(&a, "%.*s%s", (int)(at - text), text, at + strlen(word));
+  m = machine_parse(&a, "my.yaml", without_word, strlen(without_word), &d);
+  assert_non_null(m);
+  assert_int_equal(source_of(m, &m->gpu.compute_capability), SOURCE_ASSUMED);
+  assert_int_equal(source_of(m, &m->gpu.sm_count), SOURCE_PUBLISHED);
   arena_release(&a);
 }
 
@@ -532,6 +587,8 @@ int main(void)
     cmocka_unit_test(test_every_preset_is_complete),
     cmocka_unit_test(test_messages),
     cmocka_unit_test(test_files_without_later_keys),
+    cmocka_unit_test(test_errors),
+    cmocka_unit_test(test_sources),
     cmocka_unit_test(test_host_work),
     cmocka_unit_test(test_unknown_machine_lists_the_known),
     cmocka_unit_test(test_measured_gemms),
