@@ -1,6 +1,6 @@
 /*
- * Pairs the ops of two traces that do the same work, by place in the model (compare.h). Private to
- * traces.
+ * The ops of a rank; and pairs of the ops of two traces that do the same work, by place in the model
+ * (compare.h).
  */
 #ifndef OFFSIM_TRACES_ALIGN_H
 #define OFFSIM_TRACES_ALIGN_H

@@ -1,20 +1,27 @@
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "sim/cli/compare_real.h"
+#include "sim/cli/percent_gates.h"
 #include "sim/cli/verbs.h"
+#include "sim/report/comparison_page.h"
 #include "sim/report/plot.h"
-#include "sim/report/traces.h"
 #include "traces/import/real_run.h"
+#include "traces/packed.h"
 
-typedef enum gate { GATE_PEAK_ERROR, GATE_STEP_ERROR, GATE_OVERHEAD_ERROR, GATE_RATIO, GATES } gate;
+typedef enum percent_gate {
+  GATE_PEAK_ERROR,
+  GATE_STEP_ERROR,
+  GATE_OVERHEAD_ERROR,
+  GATE_RATIO,
+  GATES
+} percent_gate;
 
 typedef struct compare_options {
   bool json, outputs;
   trace_names names;
   trace_names without; /* the same without offload; NULL: not given */
-  const char *plot;
+  const char *plot, *html;
   int64_t plot_rank;
   double gates[GATES]; /* percent; -1: not given */
   real_options real;
@@ -56,6 +63,10 @@ static const option_row rows[] = {
        "judge only what was written, op by op at the same place in the\n"
        "model: for two settings of offload or recomputation"),
   TAKE("without", "A0,B0", take_without, "the same two without offload: overhead, saving and R"),
+  TEXT("html", "FILE", html,
+       "one page for a browser: both timelines, memory, the largest\n"
+       "differences, gates; - is standard output, instead of the report\n"
+       "(docs/reference/html.md)"),
   TEXT("plot", "FILE", plot, "both timelines above each other, as .svg, .png or .pdf"),
   WHOLE("plot-rank", "N", plot_rank, 0, INT64_MAX, "of that rank (default 0)"),
   FLAG("json", json, "machine-readable result (docs/reference/json.md)"),
@@ -87,18 +98,15 @@ static const option_row rows[] = {
 
 /* ---- gates ---- */
 
-enum { PPM_OF_PERCENT = 10000 };
-
 static const struct {
-  const char *option, *of;
+  const char *name, *of;
   bool needs_without;
   bool (*figure)(const timings *t, int64_t *ppm);
-} gates[GATES] = {
-  [GATE_PEAK_ERROR] = { "--max-peak-error", "error of the peak", false, timing_peak_error_ppm },
-  [GATE_STEP_ERROR] = { "--max-step-error", "error of the step", false, timing_step_error_ppm },
-  [GATE_OVERHEAD_ERROR] = { "--max-overhead-error", "error of the overhead", true,
-                            timing_overhead_error_ppm },
-  [GATE_RATIO] = { "--min-ratio", "R", true, timing_ratio_ppm },
+} percent_gates[GATES] = {
+  [GATE_PEAK_ERROR] = { "max-peak-error", "peak", false, timing_peak_error_ppm },
+  [GATE_STEP_ERROR] = { "max-step-error", "step", false, timing_step_error_ppm },
+  [GATE_OVERHEAD_ERROR] = { "max-overhead-error", "overhead", true, timing_overhead_error_ppm },
+  [GATE_RATIO] = { "min-ratio", "saving", true, timing_ratio_ppm },
 };
 
 static bool gates_are_set(const compare_options *o)
@@ -108,23 +116,22 @@ static bool gates_are_set(const compare_options *o)
   return false;
 }
 
-/* Prints each gate that fails on stderr and clears *held. False after a diag error: a gate needs a
- * figure that is unknown. */
-static bool check_gates(const compare_options *o, const timings *t, bool *held, diag *d)
+/* False after a diag error: a gate needs a figure that is unknown. */
+static bool find_gates(gate_list *g, const compare_options *o, const timings *t, arena *a, diag *d)
 {
   for (int i = 0; i < GATES; i++) {
-    int64_t ppm, limit_ppm = llround(o->gates[i] * PPM_OF_PERCENT);
-    const source_pos at = { gates[i].option, 0, 0 };
+    int64_t ppm;
+    const char *name = percent_gates[i].name;
+    const source_pos at = { arena_printf(a, "--%s", name), 0, 0 };
     if (o->gates[i] < 0) continue;
-    if (gates[i].needs_without && t->without == NULL)
+    if (percent_gates[i].needs_without && t->without == NULL)
       return diag_error(d, at, "needs --without, the traces without offload");
-    if (!gates[i].figure(t, &ppm))
-      return diag_error(d, at, "the traces do not give the %s", gates[i].of);
-    if (i == GATE_RATIO ? ppm >= limit_ppm : ppm <= limit_ppm) continue;
-    fprintf(stderr, "offsim: gate %s: the %s is %.3f %%, %s %.3f %%\n", gates[i].option,
-            gates[i].of, (double)ppm / PPM_OF_PERCENT, i == GATE_RATIO ? "less than" : "more than",
-            (double)limit_ppm / PPM_OF_PERCENT);
-    *held = false;
+    if (!percent_gates[i].figure(t, &ppm))
+      return diag_error(d, at, "the traces do not give the %s", percent_gates[i].of);
+    if (i == GATE_RATIO)
+      gate_put_ratio(g, name, ppm, o->gates[i], a);
+    else
+      gate_put_error(g, name, percent_gates[i].of, ppm, o->gates[i], a);
   }
   return true;
 }
@@ -174,6 +181,8 @@ static bool time_both(timing *to, const two_traces *t, arena *a)
 typedef struct judged {
   two_traces with, without;
   trace_comparison c;
+  bool same;
+  gate_list gates;
   timing timed_without;
   timings timed;
   bool is_timed;
@@ -205,25 +214,44 @@ static bool check_timed(const judged *j, const compare_options *o, diag *d)
   return true;
 }
 
-static bool print_both(const judged *j, const compare_options *o, bool same, arena *a, diag *d)
+static bool write_page(const judged *j, const compare_options *o, arena *a, diag *d)
+{
+  packed_file f;
+  if (!packed_open(&f, o->html, d)) return false;
+  traces_html(&(compared_traces){ .c = &j->c,
+                                  .names = &o->names,
+                                  .outputs_only = o->outputs,
+                                  .same = j->same,
+                                  .timed = j->is_timed ? &j->timed : NULL,
+                                  .gates = &j->gates },
+              f.stream, a);
+  return packed_close(&f, d);
+}
+
+static bool print_both(const judged *j, const compare_options *o, arena *a, diag *d)
 {
   if (o->json) {
-    traces_json(&j->c, &o->names, same, j->is_timed ? &j->timed : NULL, stdout);
-  } else {
+    traces_json(&j->c, &o->names, j->same, j->is_timed ? &j->timed : NULL, &j->gates, stdout);
+  } else if (o->html == NULL || strcmp(o->html, "-") != 0) {
     traces_table(&j->c, &o->names, o->outputs, stdout, a);
     if (j->is_timed) timing_table(&j->timed, stdout, a);
   }
-  return o->plot == NULL || timing_plot(&j->timed.with, (uint32_t)o->plot_rank, o->plot, a, d);
+  fflush(stdout);
+  gates_broken(&j->gates, stderr);
+  return (o->html == NULL || write_page(j, o, a, d)) &&
+         (o->plot == NULL || timing_plot(&j->timed.with, (uint32_t)o->plot_rank, o->plot, a, d));
 }
 
 static bool compare(const compare_options *o, bool *same, arena *a, diag *d)
 {
   judged j = { .is_timed = false };
   bool ok = (o->plot == NULL || plot_check_path(o->plot, d)) && read_all(&j, o, a, d) &&
-            check_timed(&j, o, d) && check_contents(o, &j.c, d);
+            check_timed(&j, o, d) && check_contents(o, &j.c, d) &&
+            find_gates(&j.gates, o, &j.timed, a, d);
   if (ok) {
-    *same = is_same(o, &j.c);
-    ok = print_both(&j, o, *same, a, d) && check_gates(o, &j.timed, same, d);
+    j.same = is_same(o, &j.c);
+    *same = j.same && gates_hold(&j.gates);
+    ok = print_both(&j, o, a, d);
   }
   release_both(&j.with);
   release_both(&j.without);
@@ -285,6 +313,7 @@ static bool compare_real_files(compare_options *o, char **files, int count, int 
                       "is a prediction; a configuration cannot be given with it");
   o->real.json = o->json;
   o->real.plot = o->plot;
+  o->real.html = o->html;
   o->real.max_peak_error = o->gates[GATE_PEAK_ERROR];
   o->real.max_step_error = o->gates[GATE_STEP_ERROR];
   o->real.min_ratio = o->gates[GATE_RATIO];
@@ -295,6 +324,9 @@ static bool compare_real_files(compare_options *o, char **files, int count, int 
 static bool compare_files(compare_options *o, char **files, int count, bool *same, arena *a,
                           diag *d)
 {
+  if (o->json && o->html != NULL && strcmp(o->html, "-") == 0)
+    return diag_error(d, (source_pos){ "--html", 0, 0 },
+                      "standard output is --json's; write to a file");
   int reals = real_files(files, count);
   if (reals > 0) return compare_real_files(o, files, count, reals, same, a, d);
   if (count != 2)

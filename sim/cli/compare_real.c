@@ -6,24 +6,14 @@
 
 #include "sim/base/file.h"
 #include "sim/base/units.h"
+#include "sim/cli/percent_gates.h"
 #include "sim/cli/threads.h"
 #include "sim/predict/expected_run.h"
+#include "sim/report/comparison_page.h"
 #include "sim/report/plot.h"
-#include "sim/report/real_comparison.h"
-
-enum { PPM_OF_PERCENT = 10000, MOST_GATES = 5 };
+#include "traces/packed.h"
 
 /* ---- gates ---- */
-
-typedef struct gate_list {
-  real_gate items[MOST_GATES];
-  uint32_t count;
-} gate_list;
-
-static void put_gate(gate_list *g, const char *name, bool held, const char *finding)
-{
-  g->items[g->count++] = (real_gate){ name, finding, held };
-}
 
 static bool unknown(const char *option, const char *what, diag *d)
 {
@@ -33,11 +23,8 @@ static bool unknown(const char *option, const char *what, diag *d)
 static bool error_gate(gate_list *g, const char *name, const char *of, double limit, bool known,
                        int64_t ppm, arena *a, diag *d)
 {
-  int64_t limit_ppm = llround(limit * PPM_OF_PERCENT), size = ppm < 0 ? -ppm : ppm;
   if (!known) return unknown(arena_printf(a, "--%s", name), of, d);
-  put_gate(g, name, size <= limit_ppm,
-           arena_printf(a, "the error of the %s is %.3f %%, at most %.3f %%", of,
-                        (double)ppm / PPM_OF_PERCENT, limit));
+  gate_put_error(g, name, of, ppm, limit, a);
   return true;
 }
 
@@ -45,8 +32,7 @@ static bool ratio_gate(gate_list *g, const real_comparison *c, double limit, are
 {
   int64_t ppm;
   if (!real_ratio_ppm(c, SIDE_MEASURED, &ppm)) return unknown("--min-ratio", "saving", d);
-  put_gate(g, "min-ratio", ppm >= llround(limit * PPM_OF_PERCENT),
-           arena_printf(a, "R is %.3f %%, at least %.3f %%", (double)ppm / PPM_OF_PERCENT, limit));
+  gate_put_ratio(g, "min-ratio", ppm, limit, a);
   return true;
 }
 
@@ -55,7 +41,7 @@ static bool copies_gate(gate_list *g, const real_comparison *c, arena *a, diag *
   if (!c->measured.run->has_profile) return unknown("--same-copies", "copies", d);
   uint32_t differ =
       c->d2h.copy_count - c->d2h.found[COPY_SAME] + c->h2d.copy_count - c->h2d.found[COPY_SAME];
-  put_gate(g, "same-copies", c->same_copies,
+  gate_put(g, "same-copies", c->same_copies,
            c->same_copies ? "all copies are the same in order, bytes and streams"
            : differ > 0   ? arena_printf(a, "%u copies differ", differ)
                           : "copies run on other streams than predicted");
@@ -66,7 +52,7 @@ static bool waits_gate(gate_list *g, const real_comparison *c, arena *a, diag *d
 {
   if (!c->waits_compared) return unknown("--all-waits", "waits", d);
   uint32_t wrong = real_wrong_waits(c);
-  put_gate(g, "all-waits", wrong == 0,
+  gate_put(g, "all-waits", wrong == 0,
            wrong == 0 ? "no wait is missing or late"
                       : arena_printf(a, "%u waits are missing or late", wrong));
   return true;
@@ -133,30 +119,37 @@ bool real_rank(int64_t asked, int64_t ranks, const real_run *r, uint32_t *rank, 
 
 /* ---- all ---- */
 
-static bool write_junit(const char *path, const gate_list *gates, diag *d)
+static bool write_junit(const char *path, const gate_list *g, diag *d)
 {
   file_writer w;
   if (!file_open(&w, path, d)) return false;
-  real_gates_junit(gates->items, gates->count, w.stream);
+  gates_junit(g, w.stream);
   return file_close(&w, d);
+}
+
+static bool write_page(const char *path, const real_comparison *c, const gate_list *g, arena *a,
+                       diag *d)
+{
+  packed_file f;
+  if (!packed_open(&f, path, d)) return false;
+  real_comparison_html(c, g, f.stream, a);
+  return packed_close(&f, d);
 }
 
 static bool print(const real_options *o, const real_comparison *c, bool *held, arena *a, diag *d)
 {
-  gate_list gates = { .count = 0 };
-  if (!find_gates(&gates, o, c, a, d)) return false;
+  gate_list g = { .count = 0 };
+  if (!find_gates(&g, o, c, a, d)) return false;
   if (o->json)
-    real_comparison_json(c, gates.items, gates.count, stdout);
-  else
+    real_comparison_json(c, &g, stdout);
+  else if (o->html == NULL || strcmp(o->html, "-") != 0)
     real_comparison_table(c, stdout, a);
   fflush(stdout);
-  for (uint32_t i = 0; i < gates.count; i++) {
-    *held &= gates.items[i].held;
-    if (!gates.items[i].held)
-      fprintf(stderr, "offsim: gate --%s: %s\n", gates.items[i].name, gates.items[i].finding);
-  }
-  return (o->plot == NULL || real_comparison_plot(c, o->plot, a, d)) &&
-         (o->junit == NULL || write_junit(o->junit, &gates, d));
+  gates_broken(&g, stderr);
+  *held = gates_hold(&g);
+  return (o->html == NULL || write_page(o->html, c, &g, a, d)) &&
+         (o->plot == NULL || real_comparison_plot(c, o->plot, a, d)) &&
+         (o->junit == NULL || write_junit(o->junit, &g, d));
 }
 
 /* Of a run of several steps the last one; returns how many passes come before it. */

@@ -9,7 +9,7 @@
 
 typedef struct real_options {
   bool json, same_copies, all_waits;
-  const char *junit, *plot;                         /* NULL: not given */
+  const char *junit, *plot, *html;                  /* NULL: not given */
   int64_t rank;                                     /* -1: as the run says */
   int64_t without_peak_bytes;                       /* -1: not given */
   double step_time;                                 /* seconds; 0: not given */

@@ -566,8 +566,7 @@ static void json_waits(const real_comparison *c, FILE *out)
   fputs("]},\n", out);
 }
 
-void real_comparison_json(const real_comparison *c, const real_gate *gates, uint32_t gate_count,
-                          FILE *out)
+void real_comparison_json(const real_comparison *c, const gate_list *g, FILE *out)
 {
   fputs("{\n  \"format_version\": 1,\n  ", out);
   text_member(out, "scenario", c->predicted.record->header.scenario);
@@ -589,47 +588,6 @@ void real_comparison_json(const real_comparison *c, const real_gate *gates, uint
   json_direction(c, &c->h2d, "h2d", out);
   json_waits(c, out);
   json_memory(c, out);
-  fputs("  \"gates\": [", out);
-  for (uint32_t i = 0; i < gate_count; i++) {
-    fprintf(out, "%s{\"name\": \"%s\", \"held\": %s, ", i > 0 ? ", " : "", gates[i].name,
-            gates[i].held ? "true" : "false");
-    text_member(out, "finding", gates[i].finding);
-    fputc('}', out);
-  }
-  fputs("]\n}\n", out);
-}
-
-/* ==== for CI ==== */
-
-static void xml_text(FILE *out, const char *text)
-{
-  for (; *text != '\0'; text++) {
-    const char *escape = *text == '<'   ? "&lt;"
-                         : *text == '>' ? "&gt;"
-                         : *text == '&' ? "&amp;"
-                         : *text == '"' ? "&quot;"
-                                        : NULL;
-    if (escape != NULL)
-      fputs(escape, out);
-    else
-      fputc(*text, out);
-  }
-}
-
-void real_gates_junit(const real_gate *gates, uint32_t gate_count, FILE *out)
-{
-  uint32_t failures = 0;
-  for (uint32_t i = 0; i < gate_count; i++)
-    failures += !gates[i].held;
-  fprintf(out,
-          "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite "
-          "name=\"offsim compare\" tests=\"%" PRIu32 "\" failures=\"%" PRIu32 "\">\n",
-          gate_count, failures);
-  for (uint32_t i = 0; i < gate_count; i++) {
-    fprintf(out, "    <testcase classname=\"offsim.compare\" name=\"%s\">", gates[i].name);
-    fputs(gates[i].held ? "<system-out>" : "<failure message=\"", out);
-    xml_text(out, gates[i].finding);
-    fputs(gates[i].held ? "</system-out></testcase>\n" : "\"/></testcase>\n", out);
-  }
-  fputs("  </testsuite>\n</testsuites>\n", out);
+  gates_json(g, out);
+  fputs("\n}\n", out);
 }

@@ -305,6 +305,12 @@ static void json_worst(const timing *t, FILE *out)
             "%s\n    {\"rank\": %" PRIu32 ", \"op\": %" PRIu32 ", \"call\": ", i > 0 ? "," : "",
             m->rank, m->op);
     json_string(out, m->call);
+    fputs(", \"name\": ", out);
+    json_string(out, m->name);
+    fprintf(out, ", \"layer\": %" PRId32 ", \"module\": ", m->layer);
+    json_string(out, m->module);
+    fputs(", \"phase\": ", out);
+    json_string(out, m->phase);
     fprintf(out, ", \"predicted_ps\": %" PRId64 ", \"measured_ps\": %" PRId64 "}",
             p->end_ps - p->begin_ps, m->end_ps - m->begin_ps);
   }

@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "sim/base/units.h"
-#include "sim/report/picture.h"
 #include "sim/report/plot.h"
 #include "sim/report/text.h"
+#include "sim/report/work.h"
+#include "traces/align.h"
 
 enum { LEFT = 150, RIGHT = 40, TOP = 90, LANE = 22, PAIR_GAP = 16, CURVE = 200, TICKS = 10 };
 
@@ -36,22 +37,15 @@ typedef struct picture {
   panel area, curve;
 } picture;
 
-typedef struct op_range {
-  const trace_op *first;
-  uint32_t count;
-} op_range;
-
-static op_range ops_of(const picture *g, timing_side side)
+static trace_slice ops_of(const picture *g, timing_side side)
 {
-  const trace *of = g->t->of[side];
-  assert(g->rank < g->t->rank_count);
-  uint32_t rank = (uint32_t)((uint64_t)g->rank * of->header.ranks / g->t->rank_count), first = 0,
-           count = 0;
-  while (first < of->ops.count && of->ops.items[first].rank != rank)
-    first++;
-  while (first + count < of->ops.count && of->ops.items[first + count].rank == rank)
-    count++;
-  return (op_range){ of->ops.items + first, count };
+  return trace_slice_of(g->t->of[side], g->rank, g->t->rank_count);
+}
+
+static const trace_op *op_at(const trace_slice *s, uint32_t i)
+{
+  assert(i < s->count);
+  return &s->trace->ops.items[s->first + i];
 }
 
 static double at(const picture *g, int64_t ps)
@@ -60,25 +54,14 @@ static double at(const picture *g, int64_t ps)
   return g->area.left + g->area.width * (double)ps / (double)g->end_ps;
 }
 
-static paint paint_of(const trace_op *o)
-{
-  if (strcmp(o->kind, "d2h") == 0 || strcmp(o->kind, "disk_write") == 0) return PAINT_D2H;
-  if (strcmp(o->kind, "h2d") == 0 || strcmp(o->kind, "disk_read") == 0) return PAINT_H2D;
-  if (strcmp(o->kind, "kernel") != 0) return PAINT_COMM;
-  return strcmp(o->phase, "backward") == 0    ? PAINT_BACKWARD
-         : strcmp(o->phase, "finish") == 0    ? PAINT_REDUCTION
-         : strcmp(o->phase, "optimizer") == 0 ? PAINT_OPTIMIZER
-                                              : PAINT_FORWARD;
-}
-
 static void draw_lane(picture *g, const struct lane *lane, timing_side side, double top)
 {
-  op_range r = ops_of(g, side);
+  trace_slice r = ops_of(g, side);
   for (uint32_t i = 0; i < r.count; i++) {
-    const trace_op *o = &r.first[i];
+    const trace_op *o = op_at(&r, i);
     if (strcmp(o->stream, lane->stream) != 0 || o->end_ps <= o->begin_ps) continue;
     double left = at(g, o->begin_ps), width = at(g, o->end_ps) - left;
-    set_colour(&g->plot, paint_colours[paint_of(o)]);
+    set_colour(&g->plot, paint_colours[trace_op_paint(o)]);
     cairo_rectangle(g->plot.cairo, left, top, width, LANE);
     cairo_fill(g->plot.cairo);
   }
@@ -87,9 +70,9 @@ static void draw_lane(picture *g, const struct lane *lane, timing_side side, dou
 static bool is_used(const picture *g, const struct lane *lane)
 {
   for (int side = 0; side < TIMING_SIDES; side++) {
-    op_range r = ops_of(g, (timing_side)side);
+    trace_slice r = ops_of(g, (timing_side)side);
     for (uint32_t i = 0; i < r.count; i++)
-      if (strcmp(r.first[i].stream, lane->stream) == 0) return true;
+      if (strcmp(op_at(&r, i)->stream, lane->stream) == 0) return true;
   }
   return false;
 }
@@ -115,23 +98,23 @@ static int64_t highest_bytes(const picture *g)
 {
   int64_t highest = 1;
   for (int side = 0; side < TIMING_SIDES; side++) {
-    op_range r = ops_of(g, (timing_side)side);
+    trace_slice r = ops_of(g, (timing_side)side);
     for (uint32_t i = 0; i < r.count; i++)
-      highest = max_i64(highest, r.first[i].requested_bytes);
+      highest = max_i64(highest, op_at(&r, i)->requested_bytes);
   }
   return highest;
 }
 
 static void draw_curve(picture *g, timing_side side, int64_t highest)
 {
-  op_range r = ops_of(g, side);
+  trace_slice r = ops_of(g, side);
   bool begun = false;
   set_colour(&g->plot, side_colours[side]);
   for (uint32_t i = 0; i < r.count; i++) {
-    if (strcmp(r.first[i].stream, "compute") != 0 || r.first[i].end_ps == 0) continue;
-    double x = at(g, r.first[i].begin_ps);
-    double y =
-        g->curve.top + g->curve.height * (1 - (double)r.first[i].requested_bytes / (double)highest);
+    if (strcmp(op_at(&r, i)->stream, "compute") != 0 || op_at(&r, i)->end_ps == 0) continue;
+    double x = at(g, op_at(&r, i)->begin_ps);
+    double y = g->curve.top +
+               g->curve.height * (1 - (double)op_at(&r, i)->requested_bytes / (double)highest);
     if (begun)
       cairo_line_to(g->plot.cairo, x, y);
     else
@@ -209,9 +192,9 @@ static int64_t end_of(const picture *g)
 {
   int64_t end = 1;
   for (int side = 0; side < TIMING_SIDES; side++) {
-    op_range r = ops_of(g, (timing_side)side);
+    trace_slice r = ops_of(g, (timing_side)side);
     for (uint32_t i = 0; i < r.count; i++)
-      end = max_i64(end, r.first[i].end_ps);
+      end = max_i64(end, op_at(&r, i)->end_ps);
   }
   return end;
 }

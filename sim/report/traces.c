@@ -253,7 +253,7 @@ static const char *truth(bool value)
 }
 
 void traces_json(const trace_comparison *c, const trace_names *names, bool same,
-                 const timings *timed, FILE *out)
+                 const timings *timed, const gate_list *g, FILE *out)
 {
   fprintf(out, "{\n  \"format_version\": 1,\n  \"same\": %s,\n", truth(same));
   json_file(out, "a", names->a, c->a);
@@ -268,6 +268,8 @@ void traces_json(const trace_comparison *c, const trace_names *names, bool same,
           c->outputs, c->outputs_differ);
   json_output(out, c);
   if (timed != NULL) timing_json(timed, out);
+  gates_json(g, out);
+  fputs(",\n", out);
   fputs("  \"ranks\": [\n", out);
   for (uint32_t r = 0; r < c->rank_count; r++) {
     if (r > 0) fputs(",\n", out);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "sim/base/arena.h"
+#include "sim/report/gates.h"
 #include "traces/compare.h"
 #include "traces/timing.h"
 
@@ -21,7 +22,7 @@ void traces_table(const trace_comparison *c, const trace_names *names, bool outp
                   arena *a);
 /* `timed`: a prediction beside a measurement, NULL: they are no such two. */
 void traces_json(const trace_comparison *c, const trace_names *names, bool same,
-                 const timings *timed, FILE *out);
+                 const timings *timed, const gate_list *g, FILE *out);
 
 /* A prediction beside a measurement. */
 void timing_table(const timings *r, FILE *out, arena *a);

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from conftest import sets
+from conftest import sets, validate
 
 SCENARIO = "docs/examples/te-layers.yaml"
 SLOWER, LARGER = 1.25, 1.01
@@ -43,6 +43,7 @@ def compare(offsim, traces, *words):
 
 def test_errors(offsim, traces):
     told = json.loads(compare(offsim, traces, "--json").stdout)
+    validate("traces", told)
     assert told["step_error_ppm"] == -200000
     assert told["overhead_ppm_predicted"] == told["overhead_ppm_measured"] > 0
     for row in told["op_classes"]:

@@ -1,4 +1,4 @@
-"""Pages of predict, tune and sweep: one file each, the figures of --json, and what a browser draws of them."""
+"""Pages of predict, tune, sweep and compare: one file each, the figures of --json, and what a browser draws of them."""
 
 import html
 import json
@@ -10,6 +10,8 @@ import subprocess
 import pytest
 
 from conftest import ROOT, one_error, sets
+from test_compare_real import as_snapshot, as_trace, record_of
+from test_compare_times import as_run
 
 PROXY = "docs/examples/deepseek-v3-proxy-h100.yaml"
 FIELDS = 7
@@ -46,7 +48,7 @@ def test_text_is_that_of_the_terminal(offsim, page):
     assert text_of(page) == offsim("predict", PROXY, check=0).stdout
 
 
-@pytest.mark.parametrize("of", ["page", "tuned", "swept"])
+@pytest.mark.parametrize("of", ["page", "tuned", "swept", "compared"])
 def test_nothing_is_loaded(of, request):
     page = request.getfixturevalue(of)
     markup = re.sub(r'<script type="application/json".*?</script>|<pre>.*?</pre>', "", page, flags=re.S)
@@ -94,7 +96,7 @@ def test_pages_of_one_setting_only(offsim, arguments):
     assert "outputs only" in one_error(offsim("predict", "--html", "x.html", *arguments, stdin=""), 2)
 
 
-ONE = "docs/examples/one-layer.yaml"
+ONE, LAYERS = "docs/examples/one-layer.yaml", "docs/examples/te-layers.yaml"
 TUNE = ["tune", ONE, *sets("num_layers=3"), "--gpu-memory", 2]
 SWEEP = ["sweep", ONE, "--over", "num_layers=2|400|4|3", "--over", "offload_modules=core_attn|nonsense|core_attn,attn_proj",
          "--machine", "H200-SXM"]
@@ -150,6 +152,84 @@ def test_one_output_at_a_time(offsim, arguments):
     assert "standard output is --" in one_error(offsim("tune", ONE, *arguments), 2)
 
 
+@pytest.fixture(scope="module")
+def records(offsim, tmp_path_factory):
+    """A prediction, the same as a run of GPUs, and a prediction without offload."""
+    predicted, measured, without = (tmp_path_factory.mktemp("records") / name for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
+    offsim("predict", "--record", predicted, LAYERS, check=0)
+    as_run(predicted, measured)
+    offsim("predict", "--record", without, LAYERS, *sets("offload.system=none"), check=0)
+    return predicted, measured, without
+
+
+GATES = ["--max-step-error", 5, "--max-peak-error", 1]
+
+
+@pytest.fixture(scope="module")
+def compared(offsim, records):
+    return offsim("compare", *records[:2], *GATES, "--html", "-", check=1).stdout
+
+
+def assert_lanes_are_ops(page, record_of_side):
+    """Each op of a record with a time is a slice of its side, with its times in whole nanoseconds."""
+    timeline = block(page, "timeline")
+    for side, ops in record_of_side.items():
+        for lane in (lane for lane in timeline["ranks"][0]["lanes"] if lane["side"] == side):
+            expected = [(op["begin_ps"] // 1000, op["end_ps"] // 1000) for op in ops
+                        if op["stream"] == lane["stream"] and op["end_ps"] > op["begin_ps"]]
+            assert [one[:2] for one in slices(lane)] == expected
+        drawn = sum(len(lane["slices"]) // FIELDS for lane in timeline["ranks"][0]["lanes"] if lane["side"] == side)
+        assert drawn == sum(op["end_ps"] > op["begin_ps"] for op in ops)
+        assert max(timeline["ranks"][0]["curves"][side][1::2]) == max(
+            op["requested_bytes"] for op in ops if op["stream"] == "compute" and op["end_ps"] > op["begin_ps"])
+
+
+def test_a_page_of_two_records(offsim, records, compared, tmp_path):
+    page = tmp_path / "page.html"
+    shown = offsim("compare", *records[:2], *GATES, "--html", page, check=1)
+    assert page.read_text() == compared and text_of(compared) == shown.stdout
+    figures = json.loads(offsim("compare", *records[:2], *GATES, "--json", check=1).stdout)
+    assert block(compared, "figures") == figures
+    assert [(gate["name"], gate["held"]) for gate in figures["gates"]] == [("max-peak-error", True), ("max-step-error", False)]
+    assert_lanes_are_ops(compared, {"predicted": record_of(records[0])[0], "measured": record_of(records[1])[0]})
+
+
+def test_a_page_with_and_without_offload(offsim, records):
+    page = offsim("compare", records[0], records[2], "--html", "-", check=1).stdout
+    assert_lanes_are_ops(page, {"a": record_of(records[0])[0], "b": record_of(records[2])[0]})
+
+
+def test_records_without_times_have_no_timeline(offsim, tmp_path):
+    offsim("run", "--on", "ref", "--steps", 1, "--record", tmp_path / "a", "docs/examples/tiny-llama.yaml", check=0)
+    page = offsim("compare", tmp_path / "a", tmp_path / "a", "--html", "-", check=0).stdout
+    assert block(page, "figures")["same"] and block(page, "timeline")["ranks"] == []
+
+
+@pytest.fixture(scope="module")
+def real(offsim, records, tmp_path_factory):
+    """Its profile and its snapshot are made of the prediction."""
+    folder, (ops, _) = tmp_path_factory.mktemp("real"), record_of(records[0])
+    (folder / "trace.json").write_text(json.dumps(as_trace(ops)))
+    (folder / "snapshot.pickle").write_bytes(as_snapshot(ops, 1 << 30))
+    return [LAYERS, folder / "trace.json", folder / "snapshot.pickle", "--same-copies", "--max-peak-error", 0.5]
+
+
+def test_a_page_of_a_real_run(offsim, records, real, tmp_path):
+    page = tmp_path / "page.html"
+    shown = offsim("compare", *real, "--html", page, check=1).stdout
+    assert text_of(page.read_text()) == shown
+    assert block(page.read_text(), "figures") == json.loads(offsim("compare", *real, "--json", check=1).stdout)
+    measured = [one for lane in block(page.read_text(), "timeline")["ranks"][0]["lanes"] if lane["side"] == "measured" for one in slices(lane)]
+    work = [event for event in json.loads(real[1].read_text())["traceEvents"] if event["cat"] in ("kernel", "gpu_memcpy")]
+    assert len(measured) == sum(event["dur"] > 0 for event in work) > 100  # a profiler's clock has whole nanoseconds
+    alone = offsim("compare", *real[:2], "--html", "-", check=0).stdout
+    assert block(alone, "timeline")["ranks"][0]["curves"]["measured"] == []
+
+
+def test_one_output_of_compare_at_a_time(offsim, records):
+    assert "standard output is --json's" in one_error(offsim("compare", *records[:2], "--json", "--html", "-"), 2)
+
+
 def draw(page, folder):
     """The elements of the page after its script."""
     file = folder / "page.html"
@@ -161,7 +241,7 @@ def draw(page, folder):
 
 
 def cells_of(drawn, table):
-    rows = re.findall(r"<tr.*?</tr>", re.search(rf'<table id="{table}">(.*?)</table>', drawn, re.S)[1], re.S)
+    rows = re.findall(r"<tr.*?</tr>", re.search(rf'<table id="{table}"[^>]*>(.*?)</table>', drawn, re.S)[1], re.S)
     return [[re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<td.*?</td>", row)] for row in rows[1:]]
 
 
@@ -197,3 +277,19 @@ def test_a_browser_draws_points_and_a_table(of, request, tmp_path):
     assert len(re.findall(r"<(?:circle|path)[^>]* data-place=", drawn)) == len(found)
     if of == "tuned":
         assert figures["flags"] in html.unescape(drawn) and "does not fit" not in re.search('<p id="legend">.*?</p>', drawn)[0]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_a_browser_draws_a_comparison(offsim, compared, real, tmp_path):
+    drawn = draw(compared, tmp_path)
+    assert [cells[:2] for cells in cells_of(drawn, "gates")] == [["--max-peak-error", "\u2713 holds"], ["--max-step-error", "\u2717 broken"]]
+    assert re.search('<p id="verdict" class="verdict bad">([^<]*)<', drawn)[1].startswith("1 of 2 gates are broken. ")
+    worst = block(compared, "figures")["worst_ops"]
+    shown = cells_of(drawn, "ops")
+    assert [cells[0].split(":")[0] for cells in shown] == [f"rank {op['rank']} op {op['op']}" for op in worst]
+    assert {cells[4] for cells in shown} == {"-20.00 %"}
+    drawn = draw(offsim("compare", *real, "--html", "-", check=1).stdout, tmp_path)
+    memory = {cells[0]: cells[3] for cells in cells_of(drawn, "memory")}
+    peak = block(drawn, "figures")["memory"]["peaks"]["allocated"]
+    assert memory["peak allocated"] == f"\u2212{gibibytes(peak['measured_bytes'] - peak['predicted_bytes'])}"
+    assert ["1.00 GiB", "0", "1"] in [cells[:3] for cells in cells_of(drawn, "blocks")]

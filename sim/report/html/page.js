@@ -33,9 +33,10 @@ function row(cells, head) {
 
 /* ---- the head ---- */
 
+/* `good` undefined: neither. */
 function putVerdict(text, good) {
   by("verdict").textContent = text;
-  by("verdict").classList.add(good ? "good" : "bad");
+  if (good !== undefined) by("verdict").classList.add(good ? "good" : "bad");
 }
 function putFact(name, value, note) {
   const box = element("div"), dd = element("dd", value);

@@ -1,6 +1,8 @@
 /* Draws #timeline: the lanes of a rank, which are streams, over curves of its memory. A lane may be of one side of two. */
 const timeline = JSON.parse(by("timeline").textContent);
-const FIELDS = 7, LANE = 26, GAP = 8, LEFT = 110, RIGHT = 12, CURVE = 210;
+const FIELDS = 7, LANE = 26, GAP = 8, RIGHT = 12, CURVE = 210;
+/* Where the names of lanes end; with a side they are longer. */
+const LEFT = timeline.ranks.some((r) => r.lanes.some((lane) => lane.side && lane.side.length > 1)) ? 170 : 110;
 /* Okabe and Ito's palette, which colour-blind people tell apart. */
 const COLOURS = ["#0072b2", "#e69f00", "#f0e442", "#8c6d5a", "#cc79a7", "#009e73", "#d55e00", "#56b4e9", ""];
 const WAITS = COLOURS.length - 1;
@@ -35,7 +37,7 @@ function nameOf(lane, i) {
   const kind = field(lane, i, 2), text = field(lane, i, 3), site = field(lane, i, 4), count = field(lane, i, 6);
   const what = kind === WAITS ? "compute waits" : text < 0 ? `${count} ops` : timeline.texts[text];
   const where = site < 0 ? "" : timeline.sites[site];
-  const phase = timeline.ranks[view.rank].phases[field(lane, i, 5)];
+  const phase = (timeline.phases || timeline.ranks[view.rank].phases)[field(lane, i, 5)];
   return [what, where, phase].filter((t) => t).join(", ");
 }
 /* Whom a wait of compute waits for: the copies and messages that run then. */
@@ -181,7 +183,7 @@ function draw() {
 /* ---- what lives ---- */
 
 function showInstant(at) {
-  const all = timeline.ranks[view.rank].instants;
+  const all = timeline.ranks[view.rank].instants || [];
   if (!all.length) return;
   const near = all.reduce((a, i) => (Math.abs(i.at_ns - at) < Math.abs(a.at_ns - at) ? i : a));
   view.cursor = near.at_ns;
@@ -268,13 +270,15 @@ function listen() {
 /* `levelOf`: of a rank, its peak without offload; left out, no line marks it. */
 function startTimeline(rank, note, levelOf) {
   view.levelOf = levelOf;
+  const used = new Set(timeline.ranks.flatMap((r) => r.lanes.flatMap((lane) => lane.slices.filter((_, i) => i % FIELDS === 2))));
   timeline.kinds.forEach((name, i) => {
+    if (!used.has(i)) return;
     const item = element("span"), box = element("i");
     box.style.background = i === WAITS ? "repeating-linear-gradient(135deg, var(--muted) 0 1px, transparent 1px 4px)" : COLOURS[i];
     item.append(box, name);
     by("legend").append(item);
   });
-  timeline.ranks.forEach((_, i) => by("rank").append(new Option(String(i), String(i))));
+  timeline.ranks.forEach((r, i) => by("rank").append(new Option(String(r.rank === undefined ? i : r.rank), String(i))));
   by("detail").textContent = { op: "Each slice is one op.", module: "A slice is what one module issues in one pass: there are more ops than a page should hold.",
     pass: "A slice is one pass of a micro-batch: there are more ops than a page should hold." }[timeline.detail] + note;
   listen();
