@@ -205,6 +205,8 @@ typedef enum value_source {
     "fused attention backward, long sequences, bf16")                                              \
   X(attention_backward_half_length, 0, NEEDED, -RATE_ATTENTION,                                    \
     "sequence length at which half that rate is reached")                                          \
+  X(attention_least_dim, 0, 0, -RATE_ATTENTION,                                                    \
+    "head size below which attention gets no faster: softmax takes the time; 0: none")             \
   X(hbm_bytes_per_us, 1, NEEDED, RATE_NONE, "device memory, as the vendor states it")              \
   X(hbm_reached_permille, 1, NEEDED, +RATE_MEMORY, "part of it that memory-bound kernels reach")   \
   X(strided_elements_per_us, 0, 0, +RATE_MEMORY,                                                   \

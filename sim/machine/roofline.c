@@ -125,9 +125,12 @@ int64_t roofline_attention_ps(const machine *mc, roofline_dtype type, const atte
       s->backward ? mc->compute.attention_backward_gflops : mc->compute.attention_forward_gflops;
   int64_t half = s->backward ? mc->compute.attention_backward_half_length
                              : mc->compute.attention_forward_half_length;
-  int64_t flops = attention_flops(s);
+  attention_shape timed = *s;
+  timed.qk_dim = max_i64(s->qk_dim, mc->compute.attention_least_dim);
+  timed.v_dim = max_i64(s->v_dim, mc->compute.attention_least_dim);
+  int64_t flops = attention_flops(&timed);
 
-  assert(gflops > 0 && half >= 0 && flops >= 0);
+  assert(gflops > 0 && half >= 0 && flops >= attention_flops(s));
   /* fp8 attention runs at the bf16 rate; wider types slow down as their GEMMs do. */
   if (type == ROOFLINE_TF32 || type == ROOFLINE_FP32)
     gflops = max_i64(1, muldiv_i64(gflops, gemm_gflops(mc, type), mc->compute.gemm_bf16_gflops));

@@ -9,7 +9,7 @@
  *              added to in fp32 is read and written after each wave; the next one hides a part of
  *              it, so that it counts where few tokens meet large weights.
  * attention    operations / (rate * length / (length + half length)), the shape of measured
- *              curves.
+ *              curves; of small heads, operations of larger ones: the exponentials take as long.
  * memory       bytes / reached rate + fixed part.
  * collectives  NCCL's algorithms and protocols (nccl_time.h); of machines without the latency of a
  *              step, fixed part + bytes * factor / bus bandwidth, with the factors of nccl-tests.
