@@ -12,6 +12,7 @@ typedef struct host_work {
   uint8_t products;   /* calls of cuBLASLt */
   uint8_t compiled;   /* regions of torch.compile, with guards */
   uint8_t parameters; /* hooks that add a gradient to its buffer */
+  bool by_expert;     /* all of it, in a loop */
 } host_work;
 
 /* Kernels that are not here are one operator. Where a kernel counts several operators, the plan has one
@@ -58,6 +59,9 @@ static const host_work works[KERNEL_KINDS] = {
   [KERNEL_UNPERMUTE] = { .operators = 9 },
   [KERNEL_MOE_SORT_CHUNKS_FORWARD] = { .operators = 11 },
   [KERNEL_MOE_SORT_CHUNKS_BACKWARD] = { .operators = 10 },
+  /* experts.py, _apply_bias: product and sum in Python; back, products and sums by autograd's engine */
+  [KERNEL_EXPERT_BIAS_FORWARD] = { .operators = 2, .by_expert = true },
+  [KERNEL_EXPERT_BIAS_BACKWARD] = { .operators = 3, .parameters = 1, .by_expert = true },
   /* scales, quantizers, the state of a recipe */
   [KERNEL_QUANTIZE] = { .operators = 6, .checks = 1 },
   [KERNEL_MUON_NORM] = { .operators = 3 },
@@ -90,10 +94,13 @@ static host_work work_of(const plan_call *c)
   return memcmp(&w, &none, sizeof w) == 0 ? one : w;
 }
 
-/* Experts for which the framework loops over products, parameters or both in Python. */
+/* Experts for which the framework loops over products, parameters or all operators in Python. */
 static int64_t experts_of(const plan_call *c)
 {
-  return c->kind == KERNEL_GROUPED_GEMM ? max_i64(1, min_i64(c->dims[4], INT32_MAX)) : 1;
+  int64_t experts = c->kind == KERNEL_GROUPED_GEMM ? c->dims[4]
+                    : works[c->kind].by_expert     ? c->dims[2]
+                                                   : 1;
+  return max_i64(1, min_i64(experts, INT32_MAX));
 }
 
 /* cuBLASLt searches for a kernel when it has not kept the sizes of a product. Routing that is not
@@ -142,8 +149,10 @@ static int64_t kernel_work_ns(const machine *m, const plan_call *c)
   host_work w = work_of(c);
   int64_t product_ns =
       c->kind == KERNEL_GROUPED_GEMM ? m->issue.expert_ns + searched_ns(m, c) : m->issue.product_ns;
-  int64_t each_ns = w.products * product_ns + w.parameters * m->issue.parameter_ns;
-  return w.operators * m->issue.operator_ns + w.checks * m->issue.check_ns +
+  int64_t operators_ns = w.operators * m->issue.operator_ns;
+  int64_t each_ns = w.products * product_ns + w.parameters * m->issue.parameter_ns +
+                    (w.by_expert ? operators_ns : 0);
+  return (w.by_expert ? 0 : operators_ns) + w.checks * m->issue.check_ns +
          w.compiled * m->issue.compiled_ns + capped_mul(experts_of(c), each_ns);
 }
 

@@ -34,6 +34,8 @@ static kernel_shape step_kernel(const graph *g, const graph_node *n, enum step_d
   for (uint32_t i = 0; i < letters.count - letters.dims; i++)
     shape.scalars[i] = n->scalars[i];
   shape.uncounted = n->dims[MOE_STEP_ROWS] != 0;
+  shape.bytes =
+      n->dims[which == MOE_STEP_FORWARD ? MOE_STEP_FORWARD_MOVED : MOE_STEP_BACKWARD_MOVED];
   return shape;
 }
 

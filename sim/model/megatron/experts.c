@@ -4,6 +4,8 @@
  * Megatron-LM (d98e8a64) core/transformer/moe/experts.py: TEGroupedMLP; experts_sequential.c has
  * SequentialMLP.
  */
+#include <assert.h>
+
 #include "sim/base/units.h"
 #include "sim/config/expert_rows.h"
 #include "sim/graph/fp8.h"
@@ -66,6 +68,22 @@ static tensor_id grouped_linear(graph *g, const settings *s, const moe_sizes *m,
   return y;
 }
 
+/* Bytes of an element of _apply_bias: product (bias times probability), sum, joined parts,
+ * conversion. */
+static int64_t weighted_bias_moved(int64_t own, int64_t wide)
+{
+  assert(wide >= own);
+  return wide + (own + 2 * wide) + 2 * wide + (wide == own ? 0 : wide + own);
+}
+
+/* Of its backward: the conversion's, that of x converted back, split's (parts are joined), and of
+ * each factor a product and its sum. */
+static int64_t weighted_bias_moved_back(int64_t own, int64_t wide)
+{
+  assert(wide >= own);
+  return (wide == own ? 0 : 2 * (own + wide)) + 2 * own + 2 * 3 * wide;
+}
+
 /* experts.py, _apply_bias: a part for each expert; they are joined in the wider type. */
 static tensor_id add_weighted_bias(graph *g, const moe_sizes *m, tensor_id rows_of, tensor_id x,
                                    tensor_id probs)
@@ -83,6 +101,8 @@ static tensor_id add_weighted_bias(graph *g, const moe_sizes *m, tensor_id rows_
   n->dims[MOE_STEP_FORWARD_BYTES] = parts * rows * m->hidden * wide;
   n->dims[MOE_STEP_BACKWARD_BYTES] =
       rows / m->local_experts * m->hidden * wide + (wide == own ? 0 : rows * m->hidden * wide);
+  n->dims[MOE_STEP_FORWARD_MOVED] = rows * m->hidden * weighted_bias_moved(own, wide);
+  n->dims[MOE_STEP_BACKWARD_MOVED] = rows * m->hidden * weighted_bias_moved_back(own, wide);
   node_input(n, bias);
   node_save(n, bias);
   node_save(n, probs);
