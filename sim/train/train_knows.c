@@ -101,9 +101,7 @@ static bool knows_exchange(const settings *s, diag *d)
   moe_sizes m = moe_sizes_of(s);
   int64_t ranks = m.ep * m.etp;
   bool apart = dispatcher != DISPATCHER_ALLGATHER && ranks > 1;
-  if (m.ep == 1 && s->model.moe_imbalance > 1)
-    return refuse(d, s->at[KEY_model_moe_imbalance],
-                  "an imbalance among expert parallel ranks with only one rank");
+  assert((m.ep > 1 || s->model.moe_imbalance == 1) && "one rank has all experts");
   if (dispatcher == DISPATCHER_FLEX) return knows_flex(s, &m, d);
   if (apart && m.rows % (ranks * m.local_experts) != 0)
     return diag_error(d, s->at[KEY_model_num_experts],

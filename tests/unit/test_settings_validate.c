@@ -282,7 +282,7 @@ static const struct {
     "moe_expert_rank_capacity_factor with the hybridep backend needs "
     "use_transformer_engine_op_fuser or moe_use_grouped_tensor" },
   { EXPERTS STATIC "use_transformer_engine_op_fuser=false moe_use_grouped_tensor=true", NULL },
-  { EXPERTS STATIC "moe_imbalance=1.6",
+  { EXPERTS STATIC "expert_model_parallel_size=2 world_size=2 moe_imbalance=1.6",
     "moe_expert_rank_capacity_factor is less than moe_imbalance: the busiest rank would run every "
     "step twice, the second time with buffers for what arrives" },
   { EXPERTS STATIC "moe_paged_stash=true", NULL },

@@ -112,6 +112,12 @@ static bool resolve_experts(settings *s, arena *a, diag *d)
   if (m->moe_expert_capacity_factor < 0) {
     m->moe_expert_capacity_factor = -1;
   }
+  if (s->parallel.expert_model_parallel_size == 1 && m->moe_imbalance > 1) {
+    diag_note(d, s->at[KEY_model_moe_imbalance],
+              "moe_imbalance has no effect with expert_model_parallel_size 1: the rank has all "
+              "experts");
+    m->moe_imbalance = 1;
+  }
   return layer_pattern_parse(s, KEY_model_moe_layer_freq, m->moe_layer_freq,
                              s->derived.layer_is_moe, d);
 }

@@ -59,8 +59,8 @@ void note_unmodelled(const settings *s, diag *d)
        "gdp_qkv: gated delta product mixers are not modelled; no layer has one");
   note(s, d, t->optimizer == OPTIMIZER_SOAP, KEY_training_optimizer,
        "the preconditioners of soap are not modelled; predicted with the states of adam");
-  note(s, d, t->muon_fp32_matmul_prec == MUON_PRODUCTS_HIGH, KEY_training_muon_fp32_matmul_prec,
-       "TF32 is not modelled; predicted as highest");
+  note(s, d, optimizer_is_muon(t->optimizer) && t->muon_fp32_matmul_prec == MUON_PRODUCTS_HIGH,
+       KEY_training_muon_fp32_matmul_prec, "TF32 is not modelled; predicted as highest");
   note(s, d, t->optimizer == OPTIMIZER_ADAPTIVE_MUON, KEY_training_optimizer,
        "the second moments of adaptive_muon are not modelled; predicted as muon");
   note(s, d, s->model.num_experts > 0 && s->model.moe_flex_dispatcher_backend == FLEX_NCCLEP,
