@@ -199,6 +199,21 @@ static void count_group(walk *w, instance_id i, uint32_t group, int64_t bytes)
   w->last_offloaded = name;
 }
 
+/* The entry's view of its buffer on the device for a copy that makes `bytes` of it. FSDP2 pads a
+ * weight to equal shards: the weight is the first part. */
+static uint32_t copied_view(walk *w, const saved_entry *e, copy_form form, uint32_t view,
+                            uint32_t source, int64_t bytes)
+{
+  if (form == COPY_VIEW && view != 0) return view;
+  if (form == COPY_GATHERED || w->rank->buffers.items[source].bytes == bytes) return 0;
+  plan_view first = { .dtype = w->plan->tensors.items[e->tensor].dtype,
+                      .rank = 1,
+                      .shape = { bytes / e->element_bytes },
+                      .strides = { 1 } };
+  assert(e->parameter_number != 0 && w->rank->buffers.items[source].bytes > bytes);
+  return plan_view_row(w->plan, &first);
+}
+
 static void copy_to(walk *w, instance_id i, uint32_t entry, const offload_how *how, uint32_t host)
 {
   const saved_entry *e = &walk_program(w, i)->entries.items[entry];
@@ -210,7 +225,8 @@ static void copy_to(walk *w, instance_id i, uint32_t entry, const offload_how *h
   uint32_t view = view_on_device(e, in, entry);
   uint32_t copied = how->form == COPY_GATHERED ? gather(w, e, view, source, how->stream) : source;
   walk_copy(w, OP_D2H, how->stream, copied, host, e->tensor);
-  if (how->form == COPY_VIEW) w->rank->ops.items[w->rank->ops.count - 1].arg = view;
+  w->rank->ops.items[w->rank->ops.count - 1].arg =
+      copied_view(w, e, how->form, view, source, w->rank->buffers.items[host].bytes);
   in->packed_alone[entry] = in->alone[entry] || how->form != COPY_STORAGE;
   if (copied != source) walk_drop_reference(w, copied);
   if (how->record_stream) walk_mark_stream(w, source, how->stream);

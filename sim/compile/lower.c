@@ -30,6 +30,7 @@ static lowering lowering_new(const settings *s, const graph *g, plan *p, chunk_p
   l.e.parameter_row = ARENA_ARRAY(a, uint32_t, tensors);
   l.packs_parameters = l.layer_hooks = uses_hf(s);
   l.gathers_parameters = uses_fsdp(s);
+  l.moves_gathered = offload_policy_of(s)->moves_gathered;
   l.node_hooks = offload_policy_of(s)->node_backward_end != NULL;
   return l;
 }

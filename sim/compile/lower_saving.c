@@ -10,6 +10,7 @@ static saved_entry entry_of(const lowering *l, tensor_id t)
   assert(tensor_bytes(g, t) <= tensor_bytes(g, storage) || !tensor->contiguous);
   return (saved_entry){ .parameter = tensor->parameter,
                         .of_parameter = !tensor->parameter && g->tensors.items[storage].parameter,
+                        .trained_transpose = tensor->transposed_weight && tensor->requires_grad,
                         .contiguous = tensor->contiguous,
                         .not_offloadable = tensor->not_offloadable,
                         .discarded = l->discarded_by[storage] != 0,
@@ -57,7 +58,9 @@ void lower_save(lowering *l, tensor_id t, uint32_t entry)
   if (saved->bytes == 0) return;
   saved->tensor = lower_tensor_row(e, t);
   if (saved->parameter && !l->packs_parameters) return;
-  if (e->graph->tensors.items[storage].parameter && l->gathers_parameters) return;
+  if (e->graph->tensors.items[storage].parameter && l->gathers_parameters &&
+      !(l->moves_gathered && saved->group != 0))
+    return;
   place_id slot = lower_place(e, saved->bytes, saved->tensor, CLASS_RELOAD);
   p->entry_places.items[entry] = slot;
   p->places.items[slot].entry = entry;

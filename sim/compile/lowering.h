@@ -34,6 +34,7 @@ typedef struct lowering {
   bool packs_parameters;        /* the hooks of packing see parameters too */
   bool gathers_parameters;      /* parameters are gathered and freed while autograd has saved
                                  * them */
+  bool moves_gathered;          /* ... and the policy may copy them while they are gathered */
   bool layer_hooks, node_hooks; /* the policy has such hooks */
   place_id *held_by;            /* by node: the place by which the node keeps graph_node.held */
   uint32_t begun_layer;         /* item of the layer whose backward the policy has been notified of,

@@ -103,6 +103,24 @@ static void refill(walk *w, const chunk_program *p, instance *in, const program_
   }
 }
 
+/* FSDP2 empties the storage of what it has gathered, and fills it again: between, autograd's
+ * reference keeps nothing. */
+static void leave_gathered(walk *w, const chunk_program *p, instance *in, uint32_t entry)
+{
+  place_id place = p->entry_places.items[entry];
+  assert(entry > 0 && entry < p->entries.count);
+  if (w->fsdp != NULL && p->entries.items[entry].parameter_number != 0) walk_drop(w, in, place);
+}
+
+static void find_gathered(walk *w, const chunk_program *p, instance *in, uint32_t entry)
+{
+  place_id place = p->entry_places.items[entry];
+  uint32_t number = p->entries.items[entry].parameter_number;
+  assert(place != 0 && "an entry without a place is not unpacked");
+  if (w->fsdp == NULL || number == 0 || in->host_of[entry] != NO_BUFFER) return;
+  bind_place(w, p, in, place, OPERAND_PARAMETER | (number - 1));
+}
+
 /* The places of a chunk live in its instance; every instruction is described in program.h. */
 static void host_sync(walk *w, event_id event, uint32_t flags)
 {
@@ -143,6 +161,7 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
       host_sync(w, (b & SYNC_OF_PART) != 0 ? in->part_done : act_record(w, (plan_stream)a), b);
       break;
     case I_UNPACK:
+      find_gathered(w, p, in, a);
       if (policy->entry_needed != NULL) policy->entry_needed(w->state, w, id, a);
       in->unpacked[a] = in->host_of[a] != NO_BUFFER || in->file_of[a] != NO_BUFFER;
       if (in->unpacked[a] && policy->unpack != NULL) policy->unpack(w->state, w, id, a);
@@ -155,6 +174,7 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
       break;
     case I_ENTRY_READY:
       if (policy->entry_ready != NULL) policy->entry_ready(w->state, w, id, a);
+      leave_gathered(w, p, in, a);
       break;
     case I_NODE_BACKWARD_END:
       if (policy->node_backward_end != NULL) policy->node_backward_end(w->state, w, id, a, b);

@@ -34,6 +34,7 @@
   X(save_on_cpu,             STEP,    HF,       "PyTorch's save_on_cpu with pinned memory: parameters that are saved too") \
   X(transformers,            STEP,    HF,       "transformers' checkpoints with offload: their inputs, by save_on_cpu")                \
   X(verl,                    LAYERS,  HF,       "verl's activation offload: all layers but the last, double-buffered") \
+  X(veomni,                  STEP,    HF,       "VeOmni's custom_save_on_cpu, also with verl: every larger saved tensor but trained weights, to memory that is not page-locked") \
   X(layer_offloading,        NOTHING, HF,       "Axolotl's layer_offloading: frozen weights visit the device layer by layer")
 /* clang-format on */
 

@@ -53,9 +53,10 @@ typedef struct graph_tensor {
   uint8_t rank;
   bool parameter; /* lives outside the chunk's programs */
   bool requires_grad;
-  bool contiguous;      /* false: a view that is not contiguous */
-  bool not_offloadable; /* marked by the framework, or its parent does not save it */
-  bool companion;       /* belongs to a parameter, such as its scales, but is no nn.Parameter */
+  bool contiguous;        /* false: a view that is not contiguous */
+  bool not_offloadable;   /* marked by the framework, or its parent does not save it */
+  bool transposed_weight; /* t() of a weight, or of a copy of it */
+  bool companion;         /* belongs to a parameter, such as its scales, but is no nn.Parameter */
   bool callers; /* the model's caller refers to it until the micro-batch's backward is done */
   int64_t shape[4];
   int64_t offset_elements; /* of a view, into its storage */

@@ -20,6 +20,10 @@ struct walk; /* the compile walk: see actions.h */
 typedef enum layer_pass { PASS_FORWARD, PASS_RECOMPUTE, PASS_BACKWARD } layer_pass;
 
 typedef struct offload_policy {
+  /* Under FSDP2, a parameter's copy may leave too: what autograd has saved of a gathered parameter
+   * is on the device in entry_ready and entry_needed. Between them FSDP empties what stayed. */
+  bool moves_gathered;
+
   /* Returns the state for one rank and one iteration, from `a`; NULL: none is needed. Where the
    * released code would stop the run (mode as_released), a hook reports it through `d`, and from
    * then on the policy only reloads what is on the host: the walk checks `d` at its end. `d` must

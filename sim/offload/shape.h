@@ -31,12 +31,13 @@ typedef struct saved_entry {
   bool discarded; /* the storage is emptied in forward and recomputed (output-discarding checkpoint)
                    * */
   bool marked;    /* Transformer Engine's modules mark the tensor for its first engine */
-  bool base_leaves;      /* ... and, for its second, that a view's storage may leave instead of the
+  bool base_leaves;       /* ... and, for its second, that a view's storage may leave instead of the
                       * view */
-  bool of_parameter;     /* a view of a parameter that is not a Parameter: a linear's transposed
+  bool of_parameter;      /* a view of a parameter that is not a Parameter: a linear's transposed
                       * weight */
-  bool checkpoint_input; /* a checkpoint keeps it for the recomputation of its region */
-  bool cached;           /* ... or a selective checkpoint, so that an operator does not run again */
+  bool trained_transpose; /* t() of a weight, or of a copy of it, that has a gradient */
+  bool checkpoint_input;  /* a checkpoint keeps it for the recomputation of its region */
+  bool cached;  /* ... or a selective checkpoint, so that an operator does not run again */
   bool callers; /* the training loop refers to it until the micro-batch's backward is done */
   uint32_t parameter_number; /* of_parameter: the parameter's, from 1 */
   int64_t offset_elements;   /* where the tensor begins in its storage */

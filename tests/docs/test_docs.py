@@ -43,6 +43,7 @@ PREDICTED = {
     "te-v2-manual.svg": "docs/examples/te-manual.yaml",
     "none.svg": HF,
     "save-on-cpu.svg": f"{HF} --set system=save_on_cpu",
+    "veomni.svg": f"{HF} --set system=veomni",
     "trl-sync.svg": f"{HF} --set system=trl_sync",
     "trl.svg": f"{HF} --set system=trl",
     "verl.svg": "docs/examples/hf-layers.yaml --set system=verl --set fsdp=fsdp2 --set keep_gradients=false",

@@ -61,6 +61,7 @@ CORPUS = [
     ("selective_checkpointing", CHECKPOINTS, ["num_layers=3"], BOTH),
     ("transformers", CHECKPOINTS, ["num_layers=3", "every_n_layers=2"], BOTH),
     ("axolotl_disk", CHECKPOINTS, ["num_layers=3"], BOTH),
+    ("veomni", HF, ["num_layers=1", "fsdp=fsdp2", "keep_gradients=false"], LATER),
     ("verl", HF, ["num_layers=3", "fsdp=fsdp2", "keep_gradients=false"], LATER),
     ("hidden_states", "tests/known_bugs/axolotl-layer-offloading.yaml", ["mode=fixed", "layer_offloading=true"], LATER),
     ("layer_offloading", "tests/known_bugs/axolotl-layer-offloading.yaml", ["mode=fixed", "lora_target_modules=q_proj"],

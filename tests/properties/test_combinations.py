@@ -107,6 +107,7 @@ def draw_hf_offload(r, system):
         **maybe(r, 0.2, min_offloaded_tensor_size=r.choice([0, 1024, 1 << 40])),
         **maybe(r, 0.2, selective_checkpointing_hidden_states=True),
         **maybe(r, 0.3, layer_offloading=True),
+        **maybe(r, 0.3, activation_gpu_limit=r.choice([0.001, 0.01, 64])),
     }
 
 
@@ -123,7 +124,7 @@ def draw_hf(r, system):
     }
     scenario = {
         "model": model,
-        "parallel": {"world_size": world, **draw_fsdp(r, world, 0.95 if system == "verl" else 0.3)},
+        "parallel": {"world_size": world, **draw_fsdp(r, world, {"verl": 0.95, "veomni": 0.7}.get(system, 0.3))},
         "training": {
             **draw_batch(r, world, r.choice([1, 2, 3, 5])),
             "optimizer": r.choice(["adam", "sgd", "none", "adamw_torch", "adamw_torch_fused", "adamw_8bit",
@@ -341,6 +342,8 @@ def mend_checkpoints(system, recompute, lora):
     if system in reentrant:
         recompute.update(recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1,
                          use_reentrant=reentrant[system])
+    if system == "veomni":
+        recompute.pop("use_reentrant", None)
     if recompute.get("use_reentrant") or system not in ("none", "hidden_states", "selective_checkpointing"):
         recompute.pop("selective_checkpointing", None)
     if not recompute.get("selective_checkpointing") and system != "selective_checkpointing" or lora:
@@ -350,10 +353,12 @@ def mend_checkpoints(system, recompute, lora):
 def mend_hf(system, scenario):
     parallel, training, offload = (scenario[section] for section in ("parallel", "training", "offload"))
     mend_checkpoints(system, scenario["recompute"], scenario["lora"])
-    if not scenario["lora"] or system in ("save_on_cpu", "verl", "none"):
+    if not scenario["lora"] or system in ("save_on_cpu", "verl", "veomni", "none"):
         offload.pop("layer_offloading", None)
     if system in ("save_on_cpu", "layer_offloading") or "layer_offloading" in offload:
         parallel.pop("fsdp", None)
+    if system == "veomni" and "fsdp" in parallel:
+        parallel["fsdp"] = "fsdp2"
     if system != "selective_checkpointing" or "layer_offloading" in offload:
         offload.pop("selective_checkpointing_hidden_states", None)
     if scenario["lora"]:

@@ -127,6 +127,11 @@ MATRIX = [
     ("linear attention, checkpoints", HF, LINEAR, [*system("hidden_states"), *CHECKPOINTED]),
     ("linear attention, adapters", HF, [*LINEAR, "adapter=lora", "lora_r=4"], system("trl_sync")),
     ("verl", HF, [], [*system("verl"), "fsdp=fsdp2"]),
+    ("veomni", HF, [], system("veomni")),
+    ("veomni under FSDP2", HF, ["fsdp=fsdp2"], system("veomni")),
+    ("veomni, some stay", HF, ["fsdp=fsdp2"], system("veomni", "activation_gpu_limit=0.0001")),
+    ("veomni, checkpoints", HF, ["fsdp=fsdp2"], [*system("veomni"), *CHECKPOINTED]),
+    ("veomni, frozen weights", HF, ["adapter=lora", "lora_r=4", "fsdp=fsdp2"], system("veomni")),
     ("layer_offloading", HF, ["adapter=lora", "lora_r=4"], system("layer_offloading")),
     *((" ".join(["layer_offloading beside", name, *more]), HF, ["adapter=lora", "lora_r=4"],
        [*system(name), "layer_offloading=true", *more])

@@ -26,18 +26,6 @@ static bool refuse_expert_parallelism(const verl_reader *r, const char *name)
                      verl_said(r, name), ranks));
 }
 
-static bool refuse_own_offload(const verl_reader *r)
-{
-  const char *name = MODEL "enable_activation_offload";
-  bool offloads;
-
-  return verl_truth(r, name, false, &offloads) &&
-         (!offloads ||
-          diag_error(
-              r->d, verl_place(r, name),
-              "VeOmni's own activation offload is not predicted; that of strategy fsdp2 is"));
-}
-
 /* What is recomputed are whole layers, so a plan must name them. */
 static bool check_turbo_plan(const verl_reader *r)
 {
@@ -57,10 +45,9 @@ static bool apply_others_fsdp(const verl_reader *r)
   bool turbo = r->fsdp == FSDP_TURBO;
   const char *modules = verl_text_of(r, TURBO "distributed.fsdp_plan.apply_modules", "");
   setting_key prefetch = KEY_parallel_fsdp_forward_prefetch;
-  bool good =
-      turbo ? refuse_expert_parallelism(r, TURBO "distributed.expert_parallel_size") &&
-                  check_turbo_plan(r)
-            : refuse_expert_parallelism(r, OMNI "expert_parallel_size") && refuse_own_offload(r);
+  bool good = turbo ? refuse_expert_parallelism(r, TURBO "distributed.expert_parallel_size") &&
+                          check_turbo_plan(r)
+                    : refuse_expert_parallelism(r, OMNI "expert_parallel_size");
 
   if (!good) {
     return false;
@@ -130,20 +117,40 @@ static bool apply_sharding(const verl_reader *r, int64_t gpus)
 
 /* ---- model ---- */
 
-static bool apply_recompute_and_offload(const verl_reader *r)
+static bool apply_recompute(const verl_reader *r)
 {
   const char *checkpoint = MODEL "enable_gradient_checkpointing";
-  const char *activations = MODEL "enable_activation_offload";
-  bool recomputes, offloads;
+  const char *kind = OMNI "enable_reentrant";
+  bool recomputes, reentrant;
 
-  if (!verl_truth(r, checkpoint, true, &recomputes) ||
-      !verl_truth(r, activations, false, &offloads)) {
+  if (!verl_truth(r, checkpoint, true, &recomputes) || !verl_truth(r, kind, false, &reentrant)) {
     return false;
   }
-  return (!recomputes || (verl_set(r, KEY_recompute_recompute_granularity, "full", checkpoint) &&
-                          verl_set(r, KEY_recompute_recompute_method, "uniform", checkpoint) &&
-                          verl_set(r, KEY_recompute_recompute_num_layers, "1", checkpoint))) &&
-         verl_set(r, KEY_offload_system, offloads ? "verl" : "none", activations);
+  return !recomputes ||
+         (verl_set(r, KEY_recompute_recompute_granularity, "full", checkpoint) &&
+          verl_set(r, KEY_recompute_recompute_method, "uniform", checkpoint) &&
+          verl_set(r, KEY_recompute_recompute_num_layers, "1", checkpoint) &&
+          (r->fsdp != FSDP_OF_VEOMNI ||
+           verl_set(r, KEY_recompute_use_reentrant, reentrant ? "true" : "false", kind)));
+}
+
+/* VeOmni has its own, and a limit for it. */
+static bool apply_offload(const verl_reader *r)
+{
+  const char *activations = MODEL "enable_activation_offload";
+  const char *limit = OMNI "activation_gpu_limit";
+  bool offloads, of_veomni = r->fsdp == FSDP_OF_VEOMNI;
+
+  if (!verl_truth(r, activations, false, &offloads)) {
+    return false;
+  }
+  return verl_set(r, KEY_offload_system,
+                  !offloads   ? "none"
+                  : of_veomni ? "veomni"
+                              : "verl",
+                  activations) &&
+         (!offloads || !of_veomni ||
+          verl_set(r, KEY_offload_activation_gpu_limit, verl_text_of(r, limit, "0"), limit));
 }
 
 enum { USUAL_RANK = 8 }; /* of PEFT's LoraConfig */
@@ -298,7 +305,8 @@ bool verl_apply_fsdp(const verl_reader *r)
   good = diag_step(r->d, apply_fused_kernels(r)) && good;
   good = diag_step(r->d, apply_entropy(r)) && good;
   good = diag_step(r->d, apply_types(r)) && good;
-  good = diag_step(r->d, apply_recompute_and_offload(r)) && good;
+  good = diag_step(r->d, apply_recompute(r)) && good;
+  good = diag_step(r->d, apply_offload(r)) && good;
   good = diag_step(r->d, apply_adapter(r)) && good;
   good = diag_step(r->d, apply_optimizer(r)) && good;
   good = diag_step(r->d, verl_gpus(r, &gpus) && apply_sharding(r, gpus)) && good;

@@ -270,6 +270,14 @@ tensor_id hf_transposed_view(graph *g, const char *name, tensor_id x, uint8_t fi
   return y;
 }
 
+tensor_id hf_transposed_weight(graph *g, tensor_id weight)
+{
+  assert(g->tensors.items[weight].rank == 2);
+  tensor_id y = hf_transposed_view(g, "weight_transposed", weight, 0);
+  g->tensors.items[y].transposed_weight = true;
+  return y;
+}
+
 /* Of custom functions, save_for_backward comes after everything else. */
 static bool is_custom_function(const operator_kind *kind)
 {

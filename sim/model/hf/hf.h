@@ -100,6 +100,8 @@ tensor_id hf_view(graph *g, const char *name, tensor_id x, bool contiguous, int6
                   int64_t d2, int64_t d3);
 /* A view with the dimensions `first` and the next exchanged. */
 tensor_id hf_transposed_view(graph *g, const char *name, tensor_id x, uint8_t first);
+/* weight.t(), which a linear reads */
+tensor_id hf_transposed_weight(graph *g, tensor_id weight);
 
 /* Bit k: autograd packs the operator's k-th saved tensor before it runs (saved_marks.h). It packs
  * operands before the operator runs, and afterwards results and everything that a custom autograd

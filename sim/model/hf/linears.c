@@ -22,7 +22,7 @@ tensor_id hf_linear_with(graph *g, tensor_id x, tensor_id weight, tensor_id bias
   graph_tensor t = g->tensors.items[x], w = g->tensors.items[weight];
   int64_t rows = tensor_elements(g, x) / w.shape[1];
   tensor_id flat = hf_view(g, "input_rows", x, true, rows, w.shape[1], 0, 0);
-  tensor_id turned = hf_transposed_view(g, "weight_transposed", weight, 0);
+  tensor_id turned = hf_transposed_weight(g, weight);
   graph_node *n = graph_add(g, &operator_hf_linear);
   node_input(n, flat);
   node_input(n, turned);

@@ -180,7 +180,7 @@ static tensor_id autocast_linear(graph *g, const settings *s, tensor_id x, tenso
   int64_t rows = rows_of(g, half, inputs);
   tensor_id copy = lora_cast_weight(g, s, weight);
   tensor_id flat = hf_view(g, "input_rows", half, true, rows, inputs, 0, 0);
-  tensor_id turned = hf_transposed_view(g, "weight_transposed", copy, 0);
+  tensor_id turned = hf_transposed_weight(g, copy);
   graph_node *n = graph_add(g, &operator_hf_matmul);
   node_input(n, flat);
   node_input(n, turned);

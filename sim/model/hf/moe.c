@@ -114,7 +114,7 @@ static tensor_id logits_in_fp32(graph *g, const settings *s, tensor_id rows)
   graph_node *n = of_one(g, &operator_autocast_weight, weight);
   tensor_id copy = hf_result(g, n, "weight_fp32", DTYPE_FP32, g->tensors.items[weight].shape);
   graph_tensor of = g->tensors.items[copy], x = g->tensors.items[wide];
-  tensor_id turned = hf_transposed_view(g, "weight_transposed", copy, 0);
+  tensor_id turned = hf_transposed_weight(g, copy);
   n = graph_add(g, &operator_hf_matmul);
   node_input(n, wide);
   node_input(n, turned);
