@@ -24,10 +24,10 @@ static const char head[] =
     "and host, of one, some and all at once, host costs of launches, events and allocations, the\n"
     "kernels of a few models, at work and with pauses, and what GPUs give each other. Takes\n"
     "about two minutes. What it writes is a machine for predict --machine\n"
-    "(docs/06-real-gpu.md).\n\n"
+    "(docs/08-real-gpu.md).\n\n"
     "With --from it needs no GPU: kernels, copies, NCCL and host come from a profiler's trace of "
     "a\n"
-    "step, and from the configuration of that run (docs/07-real-runs.md).\n\n";
+    "step, and from the configuration of that run (docs/09-real-runs.md).\n\n";
 
 #define OPTIONS calibrate_options
 static const option_row rows[] = {

@@ -17,7 +17,7 @@
  * second stream other than compute has work too (it waits itself, or is in an exchange whose other
  * side is not ready), copies between GPU and host get slower, on H200 by 10 percent to the host and
  * 3 percent back, as long as that lasts. In pipelines with virtual stages and overlapped exchanges
- * that is nearly always so. docs/06-real-gpu.md describes the measurement.
+ * that is nearly always so. docs/08-real-gpu.md describes the measurement.
  *
  * All of them come from a simulation without slowdowns.
  */

@@ -13,7 +13,7 @@ typedef struct rate_error {
 
 /*
  * Where the widths come from. Traces: four of Megatron-LM on H200s beside the shipped file
- * (docs/07-real-runs.md). Recorded runs: 38 of offsim's own (docs/06-real-gpu.md), calibrated within
+ * (docs/09-real-runs.md). Recorded runs: 38 of offsim's own (docs/08-real-gpu.md), calibrated within
  * 0.6 percent in the median, with shipped files within 2. What has no such comparison has the width of
  * the sources' own spread, named in the line.
  */

@@ -41,7 +41,7 @@ typedef struct offload_descriptor {
     const char *(*value)(const settings *given, const settings *resolved, arena *a);
   } compared;
 
-  /* Its row in docs/02-streams.md. */
+  /* Its row in docs/05-offload-systems.md. */
   struct {
     const char *leaves, *waits_for_copy_out, *memory_goes, *comes_back, *into_pool_of;
   } streams;
@@ -71,7 +71,7 @@ bool offload_conditions(const settings *s, diag *d);
  * of groups. */
 int64_t theoretical_saving_bytes(const rank_shape *r, arena *a);
 
-/* The rows of the table of docs/02-streams.md: each system's streams. */
+/* The rows of the table of docs/05-offload-systems.md: each system's streams. */
 void offload_document(FILE *out);
 
 #endif

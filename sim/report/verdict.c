@@ -149,7 +149,7 @@ static void print_slow_copies(const view *v)
       ranks[most].exposed_d2h_ps + ranks[most].exposed_h2d_ps > 0)
     fprintf(v->out,
             "copies    of rank %u take %s longer, because exchanges on two streams wait "
-            "(docs/06-real-gpu.md)\n",
+            "(docs/08-real-gpu.md)\n",
             most, figure_with_unit(v->memory, ranks[most].waiting_slows_ps, v->time));
 }
 

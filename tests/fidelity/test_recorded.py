@@ -1,5 +1,5 @@
 """Runs that were recorded on GPUs (traces/recorded, made by cuda/record), predicted again from the plans that ran: the same
-ops in the same order, the same bytes at every op, the same losses, peaks, savings, and times (docs/06-real-gpu.md has what
+ops in the same order, the same bytes at every op, the same losses, peaks, savings, and times (docs/08-real-gpu.md has what
 the misses come from)."""
 
 import gzip
@@ -183,7 +183,7 @@ SHIPPED = {"h100": "H100-SXM", "h200": "H200-SXM-vm", "h200-quad": "H200-SXM-vm"
 
 
 def test_times_with_shipped_machine_files(offsim):
-    """As docs/06-real-gpu.md and README.md say."""
+    """As docs/08-real-gpu.md and README.md say."""
     errors = []
     for folder, name in RECORDED:
         setting = RESULTS[folder][name]
@@ -193,7 +193,7 @@ def test_times_with_shipped_machine_files(offsim):
         predicted = float(json.loads(done.stdout)["result"]["step_time_s"])
         errors.append(abs(predicted * 1e12 / setting["measured"]["median_step_ps"] - 1))
     median, worst = (f"{100 * error:.0f} %" for error in (statistics.median(errors), max(errors)))
-    for page, sentence in (("docs/06-real-gpu.md", "| shipped | {} | {} |"), ("docs/06-real-gpu.md", "Median {}, worst {}:"),
+    for page, sentence in (("docs/08-real-gpu.md", "| shipped | {} | {} |"), ("docs/08-real-gpu.md", "Median {}, worst {}:"),
                            ("README.md", "With the shipped machine files the median is {}, the worst {}:")):
         path, expected = ROOT / page, sentence.format(median, worst)
         quoted = re.escape(sentence).replace(r"\{\}", r"[\d.]+ %")

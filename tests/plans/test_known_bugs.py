@@ -2,7 +2,7 @@
 passes.
 
 A scenario runs the code as released, and `--set mode=fixed` its fix; a plan's fix is a file next
-to it. docs/03-races.md describes them.
+to it. docs/06-races.md describes them.
 """
 
 import json

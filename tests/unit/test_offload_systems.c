@@ -1,4 +1,4 @@
-/* Descriptors of offload systems: complete, and described as docs/02-streams.md has it. */
+/* Descriptors of offload systems: complete, and described as docs/05-offload-systems.md has it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static void every_system_is_complete(void **state)
   }
 }
 
-/* ---- docs/02-streams.md ---- */
+/* ---- docs/05-offload-systems.md ---- */
 
 /* The line that starts as `line` does up to its second bar; NULL if there is none. */
 static char *row_like(char *const *rows, const char *line)
@@ -73,7 +73,7 @@ static char **rows_of_descriptors(arena *a)
 static void rows_are_the_documented_ones(void **state)
 {
   (void)state;
-  static const char path[] = "docs/02-streams.md";
+  static const char path[] = "docs/05-offload-systems.md";
   arena a = { 0 };
   diag d = { 0 };
   size_t length, expected_length;
