@@ -35,6 +35,7 @@ void power_curve_add(power_curve *c, plan_stream stream, int64_t begin_ps, int64
   assert(begin_ps <= end_ps && end_ps <= c->length_ps && energy_nj > 0);
   assert((l->count == 0 || l->items[l->count - 1].end_ps <= begin_ps) &&
          "a stream runs one kernel at a time");
+  if (l->count == 0) c->used[c->used_count++] = (uint8_t)stream;
   int64_t before_nj = stream_nj(l);
   *ARRAY_PUSH(l) = (power_span){ begin_ps, end_ps, min_i64(CAP, energy_nj), before_nj };
 }
@@ -59,8 +60,8 @@ static int64_t stream_until_nj(power_spans *l, power_edge edge, int64_t at_ps)
 static int64_t step_nj(const power_curve *c)
 {
   int64_t nj = 0;
-  for (int s = 0; s < STREAM_HOST; s++)
-    nj = min_i64(CAP, nj + stream_nj(&c->streams[s]));
+  for (uint32_t i = 0; i < c->used_count; i++)
+    nj = min_i64(CAP, nj + stream_nj(&c->streams[c->used[i]]));
   return nj;
 }
 
@@ -72,9 +73,8 @@ static int64_t until_nj(power_curve *c, power_edge edge, int64_t at_ps)
                        : at_ps > length_ps ? at_ps - length_ps
                                            : at_ps;
   assert(in_step_ps >= 0 && in_step_ps <= length_ps);
-  for (int s = 0; s < STREAM_HOST; s++)
-    if (c->streams[s].count > 0)
-      nj = min_i64(CAP, nj + stream_until_nj(&c->streams[s], edge, in_step_ps));
+  for (uint32_t i = 0; i < c->used_count; i++)
+    nj = min_i64(CAP, nj + stream_until_nj(&c->streams[c->used[i]], edge, in_step_ps));
   if (at_ps == in_step_ps) return nj;
   return at_ps < 0 ? nj - step_nj(c) : nj + step_nj(c);
 }

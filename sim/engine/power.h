@@ -55,6 +55,8 @@ typedef struct power_spans {
 typedef struct power_curve {
   int64_t length_ps;
   power_spans streams[STREAM_HOST];
+  uint8_t used[STREAM_HOST]; /* streams that have kernels */
+  uint32_t used_count;
 } power_curve;
 
 /* A step of this length without kernels. */

@@ -10,6 +10,63 @@
 
 enum { PPM_OF_PERMILLE = 1000, MILLION = 1000000 };
 
+/* ---- ops -------------------------------------------------------------------------------------- */
+
+typedef struct op_list {
+  uint32_t *items;
+  uint32_t count, capacity;
+} op_list;
+
+/* What slows, or is slowed, in program order: one walk over the plan finds it for all rules. */
+typedef struct work {
+  op_list kernels, out, back;
+  op_list joined;       /* collectives that take time from compute */
+  uint32_t beside;      /* streams other than compute that have work, a bit each */
+  bool copying_kernels; /* kernels run between copies */
+} work;
+
+/* NCCL's kernels take multiprocessors and memory bandwidth from compute, and compute from them. */
+static bool is_joined(const undisturbed *u, uint32_t op)
+{
+  const plan_op *o = &u->plan->ops.items[op];
+  return o->kind == OP_COLLECTIVE && o->stream != STREAM_COMPUTE && u->costs[o->arg].joined &&
+         u->end_ps[op] > u->start_ps[op];
+}
+
+/* Ops that use the part of the GPU that compute uses; copies have separate engines. */
+static bool is_work(op_kind kind)
+{
+  return kind == OP_KERNEL || kind == OP_COLLECTIVE || kind == OP_SEND || kind == OP_RECV;
+}
+
+static work work_of(const undisturbed *u)
+{
+  work w = { 0 };
+  for (uint32_t i = 0; i < u->plan->ops.count; i++) {
+    const plan_op *o = &u->plan->ops.items[i];
+    op_list *list = o->kind == OP_KERNEL                          ? &w.kernels
+                    : o->kind == OP_D2H                           ? &w.out
+                    : o->kind == OP_H2D                           ? &w.back
+                    : o->kind == OP_COLLECTIVE && is_joined(u, i) ? &w.joined
+                                                                  : NULL;
+    if (list != NULL) *ARRAY_PUSH(list) = i;
+    if (!is_work((op_kind)o->kind)) continue;
+    assert(o->stream < STREAM_HOST);
+    w.beside |= UINT32_C(1) << o->stream;
+    w.copying_kernels |= o->kind == OP_KERNEL && o->stream == STREAM_D2H;
+  }
+  w.beside &= ~(UINT32_C(1) << STREAM_COMPUTE);
+  return w;
+}
+
+static void work_release(work *w)
+{
+  ARRAY_FREE(&w->kernels);
+  ARRAY_FREE(&w->out);
+  ARRAY_FREE(&w->back);
+  ARRAY_FREE(&w->joined);
+}
+
 /* ---- spans of time --------------------------------------------------------------------------- */
 
 typedef struct span {
@@ -29,9 +86,25 @@ static int by_begin(const void *left, const void *right)
   return (a->begin_ps > b->begin_ps) - (a->begin_ps < b->begin_ps);
 }
 
+static span_list spans_of(const undisturbed *u, const op_list *ops, arena *a)
+{
+  span_list l = { .items = ARENA_ARRAY(a, span, ops->count), .count = ops->count };
+  for (uint32_t i = 0; i < ops->count; i++)
+    l.items[i] = (span){ u->start_ps[ops->items[i]], u->end_ps[ops->items[i]] };
+  return l;
+}
+
+/* What one stream does is in order already. */
+static bool is_sorted(const span_list *l)
+{
+  for (uint32_t i = 1; i < l->count; i++)
+    if (l->items[i - 1].begin_ps > l->items[i].begin_ps) return false;
+  return true;
+}
+
 static void sort_spans(span_list *l)
 {
-  if (l->count > 0) qsort(l->items, l->count, sizeof *l->items, by_begin);
+  if (!is_sorted(l)) qsort(l->items, l->count, sizeof *l->items, by_begin);
   for (uint32_t i = 1; i < l->count; i++)
     assert(l->items[i - 1].end_ps <= l->items[i].begin_ps &&
            "a copy engine or a stream does one thing at a time");
@@ -71,38 +144,20 @@ static int64_t spans_meet_ps(span_list *l, int64_t begin_ps, int64_t end_ps)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-static uint32_t count_of(const undisturbed *u, op_kind kind)
-{
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < u->plan->ops.count; i++)
-    count += u->plan->ops.items[i].kind == kind;
-  return count;
-}
-
-/* The copies of one direction, in the order in which the copy engine runs them. */
-static span_list copies_of(const undisturbed *u, op_kind kind, arena *a)
-{
-  span_list l = { .items = ARENA_ARRAY(a, span, count_of(u, kind)) };
-  for (uint32_t i = 0; i < u->plan->ops.count; i++)
-    if (u->plan->ops.items[i].kind == kind)
-      l.items[l.count++] = (span){ u->start_ps[i], u->end_ps[i] };
-  assert(l.count == 0 || l.items[l.count - 1].end_ps <= u->step_ps);
-  sort_spans(&l);
-  return l;
-}
-
 /* Adds to each kernel the share of its time during which copies run, in parts per million, times
  * the slowdown by copies. */
-static bool add_copies(int64_t *ppm, const undisturbed *u, op_kind kind, span_list *copies)
+static bool add_copies(int64_t *ppm, const undisturbed *u, const work *w, bool out, arena *a)
 {
   bool adds = false;
-  for (uint32_t i = 0; i < u->plan->ops.count && copies->count > 0; i++) {
-    const plan_op *o = &u->plan->ops.items[i];
+  span_list copies = spans_of(u, out ? &w->out : &w->back, a); /* as the copy engine runs them */
+  sort_spans(&copies);
+  for (uint32_t k = 0; k < w->kernels.count && copies.count > 0; k++) {
+    uint32_t i = w->kernels.items[k];
     int64_t ps = u->end_ps[i] - u->start_ps[i];
-    if (o->kind != OP_KERNEL || ps == 0) continue;
-    const call_cost *c = &u->costs[o->arg];
-    int64_t permille = kind == OP_D2H ? c->d2h_permille : c->h2d_permille;
-    int64_t meets_ps = spans_meet_ps(copies, u->start_ps[i], u->end_ps[i]);
+    const call_cost *c = &u->costs[u->plan->ops.items[i].arg];
+    int64_t permille = out ? c->d2h_permille : c->h2d_permille;
+    if (ps == 0 || permille == 0) continue;
+    int64_t meets_ps = spans_meet_ps(&copies, u->start_ps[i], u->end_ps[i]);
     assert(meets_ps >= 0 && meets_ps <= ps && "spans do not overlap");
     int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, ps);
     ppm[i] += more;
@@ -113,19 +168,11 @@ static bool add_copies(int64_t *ppm, const undisturbed *u, op_kind kind, span_li
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-/* NCCL's kernels take multiprocessors and memory bandwidth from compute, and compute from them. */
-static bool is_joined(const undisturbed *u, uint32_t op)
-{
-  const plan_op *o = &u->plan->ops.items[op];
-  return o->kind == OP_COLLECTIVE && o->stream != STREAM_COMPUTE && u->costs[o->arg].joined &&
-         u->end_ps[op] > u->start_ps[op];
-}
-
 /* Makes one span of those that overlap. */
 static void merge_spans(span_list *l)
 {
   uint32_t kept = 0;
-  if (l->count > 0) qsort(l->items, l->count, sizeof *l->items, by_begin);
+  if (!is_sorted(l)) qsort(l->items, l->count, sizeof *l->items, by_begin);
   for (uint32_t i = 0; i < l->count; i++)
     if (kept > 0 && l->items[i].begin_ps <= l->items[kept - 1].end_ps)
       l->items[kept - 1].end_ps = max_i64(l->items[kept - 1].end_ps, l->items[i].end_ps);
@@ -134,26 +181,20 @@ static void merge_spans(span_list *l)
   l->count = kept;
 }
 
-static span_list joined_spans(const undisturbed *u, arena *a)
-{
-  span_list l = { .items = ARENA_ARRAY(a, span, count_of(u, OP_COLLECTIVE)) };
-  for (uint32_t i = 0; i < u->plan->ops.count; i++)
-    if (is_joined(u, i)) l.items[l.count++] = (span){ u->start_ps[i], u->end_ps[i] };
-  merge_spans(&l);
-  return l;
-}
-
 static bool is_on_compute(const undisturbed *u, uint32_t op)
 {
   const plan_op *o = &u->plan->ops.items[op];
-  return o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE && u->end_ps[op] > u->start_ps[op];
+  assert(o->kind == OP_KERNEL);
+  return o->stream == STREAM_COMPUTE && u->end_ps[op] > u->start_ps[op];
 }
 
-static span_list compute_spans(const undisturbed *u, arena *a)
+static span_list compute_spans(const undisturbed *u, const work *w, arena *a)
 {
-  span_list l = { .items = ARENA_ARRAY(a, span, count_of(u, OP_KERNEL)) };
-  for (uint32_t i = 0; i < u->plan->ops.count; i++)
+  span_list l = { .items = ARENA_ARRAY(a, span, w->kernels.count) };
+  for (uint32_t k = 0; k < w->kernels.count; k++) {
+    uint32_t i = w->kernels.items[k];
     if (is_on_compute(u, i)) l.items[l.count++] = (span){ u->start_ps[i], u->end_ps[i] };
+  }
   sort_spans(&l);
   assert(l.count == 0 || l.items[l.count - 1].end_ps <= u->step_ps);
   return l;
@@ -169,16 +210,17 @@ static bool add_share(int64_t *ppm, const undisturbed *u, uint32_t op, span_list
   return more > 0;
 }
 
-static bool add_collectives(int64_t *ppm, const undisturbed *u, arena *a)
+static bool add_collectives(int64_t *ppm, const undisturbed *u, const work *w, arena *a)
 {
   bool adds = false;
-  span_list joined = joined_spans(u, a);
-  if (joined.count == 0) return false;
-  span_list compute = compute_spans(u, a);
-  for (uint32_t i = 0; i < u->plan->ops.count; i++) {
-    if (is_on_compute(u, i)) adds |= add_share(ppm, u, i, &joined);
-    if (is_joined(u, i)) adds |= add_share(ppm, u, i, &compute);
-  }
+  if (w->joined.count == 0) return false;
+  span_list joined = spans_of(u, &w->joined, a), compute = compute_spans(u, w, a);
+  merge_spans(&joined);
+  for (uint32_t k = 0; k < w->kernels.count; k++)
+    if (is_on_compute(u, w->kernels.items[k]))
+      adds |= add_share(ppm, u, w->kernels.items[k], &joined);
+  for (uint32_t k = 0; k < w->joined.count; k++)
+    adds |= add_share(ppm, u, w->joined.items[k], &compute);
   return adds;
 }
 
@@ -196,24 +238,6 @@ typedef struct edge_list {
   edge *items;
   uint32_t count, capacity;
 } edge_list;
-
-/* Ops that use the part of the GPU that compute uses; copies have separate engines. */
-static bool is_work(op_kind kind)
-{
-  return kind == OP_KERNEL || kind == OP_COLLECTIVE || kind == OP_SEND || kind == OP_RECV;
-}
-
-/* Streams other than compute that have work, a bit each. */
-static uint32_t streams_beside(const rank_plan *p)
-{
-  uint32_t beside = 0;
-  for (uint32_t i = 0; i < p->ops.count; i++) {
-    const plan_op *o = &p->ops.items[i];
-    assert(!is_work((op_kind)o->kind) || o->stream < STREAM_HOST);
-    if (is_work((op_kind)o->kind)) beside |= UINT32_C(1) << o->stream;
-  }
-  return beside & ~(UINT32_C(1) << STREAM_COMPUTE);
-}
 
 static void add_edges(edge_list *l, const undisturbed *u, uint32_t beside)
 {
@@ -252,9 +276,8 @@ static span_list spans_between(const edge_list *l, arena *a)
 }
 
 /* The spans in which two streams other than compute have work and one of them waits; sorted. */
-static span_list waiting_spans(const undisturbed *u, arena *a)
+static span_list waiting_spans(const undisturbed *u, uint32_t beside, arena *a)
 {
-  uint32_t beside = streams_beside(u->plan);
   if (__builtin_popcount(beside) < FEWEST_STREAMS) return (span_list){ 0 };
   edge_list edges = { 0 };
   add_edges(&edges, u, beside);
@@ -283,38 +306,41 @@ static int64_t copy_slowdown_ppm(const undisturbed *u, const machine *m, uint32_
   return more_ps > 0 ? capped_muldiv(more_ps, MILLION, alone_ps) : 0;
 }
 
-static bool add_waiting(int64_t *ppm, const undisturbed *u, const machine *m, arena *a)
+static bool add_waiting_to(int64_t *ppm, const undisturbed *u, const machine *m,
+                           const op_list *copies, span_list *waiting)
 {
   bool adds = false;
-  span_list waiting = waiting_spans(u, a);
-  for (uint32_t i = 0; i < u->plan->ops.count && waiting.count > 0; i++) {
-    op_kind kind = (op_kind)u->plan->ops.items[i].kind;
-    if (kind != OP_D2H && kind != OP_H2D) continue;
+  for (uint32_t k = 0; k < copies->count && waiting->count > 0; k++) {
+    uint32_t i = copies->items[k];
     assert(ppm[i] == 0 && "copies slow kernels only");
-    ppm[i] = copy_slowdown_ppm(u, m, i, &waiting);
+    ppm[i] = copy_slowdown_ppm(u, m, i, waiting);
     adds |= ppm[i] > 0;
   }
   return adds;
 }
 
-/* ---- kernels of a copying stream ------------------------------------------------------------- */
-
-static bool has_copying_kernels(const rank_plan *p)
+static bool add_waiting(int64_t *ppm, const undisturbed *u, const work *w, const machine *m,
+                        arena *a)
 {
-  for (uint32_t i = 0; i < p->ops.count; i++)
-    if (p->ops.items[i].kind == OP_KERNEL && p->ops.items[i].stream == STREAM_D2H) return true;
-  return false;
+  if (w->out.count + w->back.count == 0) return false;
+  span_list waiting = waiting_spans(u, w->beside, a);
+  bool out = add_waiting_to(ppm, u, m, &w->out, &waiting);
+  bool back = add_waiting_to(ppm, u, m, &w->back, &waiting);
+  return out || back;
 }
 
+/* ---- kernels of a copying stream ------------------------------------------------------------- */
+
 /* A kernel of the copying stream gets multiprocessors when compute's kernel of that time is done. */
-static bool add_occupied(int64_t *ppm, const undisturbed *u, arena *a)
+static bool add_occupied(int64_t *ppm, const undisturbed *u, const work *w, arena *a)
 {
-  if (!has_copying_kernels(u->plan)) return false;
+  if (!w->copying_kernels) return false;
   bool adds = false;
-  span_list compute = compute_spans(u, a);
-  for (uint32_t i = 0; i < u->plan->ops.count; i++) {
+  span_list compute = compute_spans(u, w, a);
+  for (uint32_t n = 0; n < w->kernels.count; n++) {
+    uint32_t i = w->kernels.items[n];
     const plan_op *o = &u->plan->ops.items[i];
-    int64_t alone_ps = o->kind == OP_KERNEL ? u->costs[o->arg].ps : 0;
+    int64_t alone_ps = u->costs[o->arg].ps;
     if (alone_ps == 0 || o->stream != STREAM_D2H) continue;
     uint32_t k = first_after(&compute, u->start_ps[i]);
     if (k == compute.count || compute.items[k].begin_ps > u->start_ps[i]) continue;
@@ -327,19 +353,20 @@ static bool add_occupied(int64_t *ppm, const undisturbed *u, arena *a)
 
 /* ---- power ----------------------------------------------------------------------------------- */
 
-static bool add_power(int64_t *ppm, const undisturbed *u, const machine *m)
+static bool add_power(int64_t *ppm, const undisturbed *u, const work *w, const machine *m)
 {
-  const op_array *ops = &u->plan->ops;
+  const plan_op *ops = u->plan->ops.items;
   bool adds = false;
   if (m->gpu.power_limit_w == 0) return false;
   power_curve curve = power_curve_new(u->step_ps);
-  for (uint32_t i = 0; i < ops->count; i++)
-    if (ops->items[i].kind == OP_KERNEL)
-      power_curve_add(&curve, (plan_stream)ops->items[i].stream, u->start_ps[i], u->end_ps[i],
-                      u->costs[ops->items[i].arg].energy_nj);
-  for (uint32_t i = 0; i < ops->count; i++) {
-    if (ops->items[i].kind != OP_KERNEL) continue;
-    int64_t permille = u->costs[ops->items[i].arg].power_permille;
+  for (uint32_t k = 0; k < w->kernels.count; k++) {
+    uint32_t i = w->kernels.items[k];
+    power_curve_add(&curve, (plan_stream)ops[i].stream, u->start_ps[i], u->end_ps[i],
+                    u->costs[ops[i].arg].energy_nj);
+  }
+  for (uint32_t k = 0; k < w->kernels.count; k++) {
+    uint32_t i = w->kernels.items[k];
+    int64_t permille = u->costs[ops[i].arg].power_permille;
     if (permille == 0) continue;
     int64_t excess = power_curve_excess_ppm(&curve, m, u->start_ps[i]);
     assert(permille > 0 && excess >= 0);
@@ -353,13 +380,14 @@ static bool add_power(int64_t *ppm, const undisturbed *u, const machine *m)
 const int64_t *slowdown_ppm(const undisturbed *u, const machine *m, arena *a)
 {
   int64_t *ppm = ARENA_ARRAY(a, int64_t, u->plan->ops.count);
-  span_list out = copies_of(u, OP_D2H, a), back = copies_of(u, OP_H2D, a);
-  assert(out.count + back.count <= u->plan->ops.count && u->step_ps >= 0);
-  bool slowed = add_copies(ppm, u, OP_D2H, &out);
-  slowed |= add_copies(ppm, u, OP_H2D, &back);
-  if (out.count + back.count > 0) slowed |= add_waiting(ppm, u, m, a);
-  slowed |= add_collectives(ppm, u, a);
-  slowed |= add_occupied(ppm, u, a);
-  slowed |= add_power(ppm, u, m);
+  work w = work_of(u);
+  assert(u->step_ps >= 0);
+  bool slowed = add_copies(ppm, u, &w, true, a);
+  slowed |= add_copies(ppm, u, &w, false, a);
+  slowed |= add_waiting(ppm, u, &w, m, a);
+  slowed |= add_collectives(ppm, u, &w, a);
+  slowed |= add_occupied(ppm, u, &w, a);
+  slowed |= add_power(ppm, u, &w, m);
+  work_release(&w);
   return slowed ? ppm : NULL;
 }
