@@ -186,12 +186,19 @@ void compilation_release(compilation *c)
   plan_release(&c->plan);
 }
 
+bool is_without_offload(const settings *s)
+{
+  return s->offload.system == SYSTEM_none && !s->offload.fine_grained_activation_offloading &&
+         !s->offload.layer_offloading;
+}
+
 settings settings_without_offload(const settings *s)
 {
   settings without = *s;
   without.offload.system = SYSTEM_none;
   without.offload.fine_grained_activation_offloading = false;
   without.offload.layer_offloading = false;
+  assert(is_without_offload(&without));
   assert(offload_system_of(without.offload.system)->policy.begin == NULL);
   return without;
 }

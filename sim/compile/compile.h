@@ -25,7 +25,8 @@ typedef struct compilation {
 bool compile(compilation *c, const settings *s, iteration_kind iteration, arena *a, diag *d);
 void compilation_release(compilation *c);
 
-/* The settings of the same run without offload, for comparison. */
+/* The settings of the same run without offload, for comparison: the same ones if it is such a run. */
 settings settings_without_offload(const settings *s);
+bool is_without_offload(const settings *s);
 
 #endif

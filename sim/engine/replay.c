@@ -36,7 +36,7 @@ typedef struct lasting_array {
 
 struct replay {
   replay_options options;
-  caching_allocator *in_order; /* NULL with expandable segments */
+  caching_allocator *in_order; /* NULL with expandable segments, and with one allocator */
   allocator_stats counted;     /* ... then these are the figures */
   caching_allocator *on_clock;
   pinned_pool *host;
@@ -61,7 +61,7 @@ replay *replay_new(const replay_options *o, arena *a)
   assert(o->capacity_bytes >= 0);
   replay *r = ARENA_NEW(a, replay);
   r->options = *o;
-  if (!o->expandable_segments)
+  if (!o->expandable_segments && !o->one_allocator)
     r->in_order = caching_allocator_new(&(allocator_options){
         .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES, .return_at_once = true });
   r->on_clock =
@@ -84,6 +84,17 @@ void replay_release(replay *r)
   ARRAY_FREE(&r->refused);
 }
 
+replay_waits replay_waits_of(const rank_plan *p)
+{
+  replay_waits w = { false, false };
+  for (uint32_t i = 0; i < p->ops.count && !(w.blocks && w.host_buffers); i++) {
+    const plan_op *o = &p->ops.items[i];
+    w.blocks |= o->kind == OP_FREE && o->operands != 0;
+    w.host_buffers |= o->kind == OP_HOST_FREE && p->buffers.items[o->arg].host_key == 0;
+  }
+  return w;
+}
+
 void replay_keep_curve(replay *r, memory_curve *curve)
 {
   r->curve = curve;
@@ -95,7 +106,8 @@ typedef struct pass {
   replay *r;
   const rank_plan *plan;
   const rank_timeline *timeline;
-  uint32_t *in_order;     /* by buffer: its block, or NOT_ALIVE; NULL: on the clock alone */
+  uint32_t *in_order;     /* by buffer: its block, or NOT_ALIVE; NULL: one allocator, or on the
+                           * clock alone */
   uint32_t *on_clock;     /* by buffer: its block, or the handle of host memory */
   uint32_t last[STREAMS]; /* by stream: the last op issued so far, or NO_OP */
   uint32_t last_back;     /* the last copy back issued so far */
@@ -111,6 +123,7 @@ typedef struct pass {
  */
 static const allocator_stats *stats_in_order(const replay *r)
 {
+  if (r->options.one_allocator) return caching_allocator_stats(r->on_clock);
   return r->in_order != NULL ? caching_allocator_stats(r->in_order) : &r->counted;
 }
 
@@ -138,14 +151,19 @@ static void take_in_order(pass *p, uint32_t id)
   (void)status;
 }
 
-static void alloc_in_order(pass *p, uint32_t id, uint32_t op)
+static void note_allocated(pass *p, uint32_t op)
 {
-  take_in_order(p, id);
   int64_t allocated = stats_in_order(p->r)->allocated.current_bytes;
   if (allocated > p->out.allocated_peak_bytes) {
     p->out.allocated_peak_bytes = allocated;
     p->out.allocated_peak_op = op;
   }
+}
+
+static void alloc_in_order(pass *p, uint32_t id, uint32_t op)
+{
+  take_in_order(p, id);
+  note_allocated(p, op);
 }
 
 static void free_in_order(pass *p, uint32_t id)
@@ -239,7 +257,8 @@ static void note_driver_calls(pass *p, uint32_t op, uint32_t stream, uint64_t ca
   if (calls > 0 && (refused || p->r->refused.count > 0))
     *ARRAY_PUSH(&p->r->refused) =
         (host_hold){ .at = op,
-                     .until = refused ? awaited_to_give_back(p, stream) : HOLD_FOR_NOTHING,
+                     .until = refused && p->timeline != NULL ? awaited_to_give_back(p, stream)
+                                                             : HOLD_FOR_NOTHING,
                      .driver_calls = (uint32_t)calls };
 }
 
@@ -268,6 +287,7 @@ static void alloc_on_clock(pass *p, uint32_t id, uint32_t op)
   const plan_buffer *b = &p->plan->buffers.items[id];
   p->on_clock[id] =
       p->out.out_of_memory ? ALLOCATOR_NO_BLOCK : block_on_clock(p, op, b->stream, b->bytes);
+  if (p->r->options.one_allocator) note_allocated(p, op);
 }
 
 static uint32_t event_after(pass *p, uint32_t op)
@@ -320,14 +340,20 @@ static void host_free(pass *p, uint32_t id)
     pinned_free_after(p->r->host, handle, event_after(p, p->last_back));
 }
 
+static void pass_time(pass *p, uint32_t op)
+{
+  if (p->timeline == NULL) return;
+  int64_t now_ps = p->r->origin_ps + p->timeline->start_ps[op];
+  assert(now_ps >= p->r->events.now_ps && "the host thread's time never goes back");
+  p->r->events.now_ps = now_ps;
+}
+
 /* Tests in order of frequency, not a switch, whose jump would be mispredicted every other op. */
 static void replay_on_clock(pass *p, uint32_t i)
 {
   const plan_op *o = &p->plan->ops.items[i];
   if (o->kind == OP_ALLOC) {
-    assert(p->r->origin_ps + p->timeline->start_ps[i] >= p->r->events.now_ps &&
-           "the host thread's time never goes back");
-    p->r->events.now_ps = p->r->origin_ps + p->timeline->start_ps[i];
+    pass_time(p, i);
     alloc_on_clock(p, o->arg, i);
   } else if (o->kind == OP_FREE) {
     free_on_clock(p, o->arg, o->operands);
@@ -335,22 +361,27 @@ static void replay_on_clock(pass *p, uint32_t i)
     p->last[o->stream] = i;
     p->last_back = o->kind == OP_H2D ? i : p->last_back;
   } else if (o->kind == OP_HOST_ALLOC) {
-    assert(p->r->origin_ps + p->timeline->start_ps[i] >= p->r->events.now_ps);
-    p->r->events.now_ps = p->r->origin_ps + p->timeline->start_ps[i];
+    pass_time(p, i);
     host_alloc(p, o->arg);
   } else if (o->kind == OP_HOST_FREE) {
     host_free(p, o->arg);
   }
 }
 
+static bool runs_on_clock(const pass *p)
+{
+  return p->timeline != NULL || p->r->options.one_allocator;
+}
+
 static void run_on_clock(pass *p)
 {
-  assert(p->timeline != NULL && p->r->origin_ps >= 0);
+  assert(runs_on_clock(p) && p->r->origin_ps >= 0);
   memory_curve *curve = p->r->curve;
   const allocator_stats *stats = caching_allocator_stats(p->r->on_clock);
   for (uint32_t i = 0; i < p->plan->ops.count; i++) {
     replay_on_clock(p, i);
     if (curve == NULL) continue;
+    if (p->r->options.one_allocator) curve->allocated_bytes[i] = stats->allocated.current_bytes;
     curve->live_bytes[i] = stats->active.current_bytes;
     curve->reserved_bytes[i] = stats->reserved.current_bytes;
   }
@@ -363,13 +394,13 @@ static bool is_on_host(const plan_buffer *b)
 
 static void take_new_resident(pass *p, uint32_t id)
 {
-  assert(id < p->plan->residents && p->in_order != NULL && p->in_order[id] == NOT_ALIVE);
+  assert(id < p->plan->residents);
   bool on_host = is_on_host(&p->plan->buffers.items[id]);
-  if (on_host)
+  if (p->in_order != NULL && on_host)
     p->in_order[id] = ALLOCATOR_NO_BLOCK;
-  else
+  else if (p->in_order != NULL)
     alloc_in_order(p, id, 0);
-  if (p->timeline == NULL) return;
+  if (!runs_on_clock(p)) return;
   if (on_host)
     host_alloc(p, id);
   else
@@ -503,14 +534,14 @@ static replay_result end_iteration(pass *p)
 replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_timeline *t)
 {
   pass p = begin_iteration(r, rank, t);
-  p.in_order = new_blocks(rank);
+  if (!r->options.one_allocator) p.in_order = new_blocks(rank);
   reset_peaks(r);
   take_residents(&p);
   p.out.allocated_start_bytes = stats_in_order(r)->allocated.current_bytes;
   p.out.allocated_peak_bytes = max_i64(p.out.allocated_peak_bytes, p.out.allocated_start_bytes);
   /* One replay after the other: each allocator's tables fit into the CPU's caches, both do not. */
-  run_in_order(&p);
-  if (t != NULL) run_on_clock(&p);
+  if (p.in_order != NULL) run_in_order(&p);
+  if (runs_on_clock(&p)) run_on_clock(&p);
   return end_iteration(&p);
 }
 

@@ -24,6 +24,9 @@ typedef struct replay_options {
   int64_t capacity_bytes; /* device memory for the framework; the program-order replay has no
                            * limit */
   bool expandable_segments;
+  /* Both replays have one allocator: for plans in which no block waits. Where the driver refuses
+   * a request, the two would part, and the program-order figures are wrong. */
+  bool one_allocator;
 } replay_options;
 
 /* One iteration's figures, in bytes. */
@@ -45,10 +48,19 @@ typedef struct replay_result {
 
 typedef struct replay replay;
 
+/* Whether freed blocks wait for streams, and host buffers for copies. If no block waits, both replays do
+ * the same; if nothing waits, no figure depends on times. */
+typedef struct replay_waits {
+  bool blocks, host_buffers;
+} replay_waits;
+
+replay_waits replay_waits_of(const rank_plan *p);
+
 replay *replay_new(const replay_options *o, arena *a);
 void replay_release(replay *r);
 
-/* Runs one iteration of a rank. `t` may be NULL: then only the program-order figures are filled. */
+/* Runs one iteration of a rank. `t` may be NULL: then only the program-order figures are filled; with
+ * one allocator all, of a plan that does not need times. */
 replay_result replay_iteration(replay *r, const rank_plan *p, const rank_timeline *t);
 
 /* The iteration before once more, with the same plan and times, on the clock alone: the

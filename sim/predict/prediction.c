@@ -1,6 +1,7 @@
 #include "sim/predict/prediction.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "sim/base/parallel.h"
 #include "sim/base/units.h"
@@ -100,6 +101,7 @@ typedef struct predicting {
   const machine *own;
   const rank_place *places;
   bool verifies, ok[2];
+  bool is_baseline; /* the setting itself is without offload */
   arena memory[2];
   diag errors[2];
 } predicting;
@@ -179,10 +181,20 @@ static bool predict_baseline(const predicting *x, arena *a, diag *d)
   settings *without = ARENA_NEW(a, settings);
   *without = settings_without_offload(x->p->settings);
   setting_run run = new_run(x, without);
+  run.steady_alone = true;
   bool ok = setting_run_predict(&run, a, d);
   x->p->baseline = run.predicted[ITERATION_STEADY];
   setting_run_release(&run);
   return ok;
+}
+
+/* What the comparison with the baseline adds to the result is not the baseline's. */
+static iteration_prediction copy_of(const iteration_prediction *of, uint32_t ranks, arena *a)
+{
+  iteration_prediction copy = *of;
+  copy.ranks = ARENA_ARRAY(a, rank_prediction, ranks);
+  memcpy(copy.ranks, of->ranks, ranks * sizeof *copy.ranks);
+  return copy;
 }
 
 static bool predict_result(const predicting *x, arena *a, diag *d)
@@ -198,6 +210,7 @@ static bool predict_result(const predicting *x, arena *a, diag *d)
   p->steady = run.compiled[ITERATION_STEADY];
   p->steady_timeline = run.times[ITERATION_STEADY];
   p->safety = run.safety;
+  if (ok && x->is_baseline) p->baseline = copy_of(&p->result, p->rank_count, a);
   run.compiled[ITERATION_STEADY] = (compilation){ 0 };
   run.times[ITERATION_STEADY] = (timeline){ 0 };
   setting_run_release(&run);
@@ -220,7 +233,11 @@ static predicting new_prediction(prediction *p, const settings *s, const machine
 static void predict_side(void *context, uint32_t i)
 {
   predicting *x = context;
-  x->ok[i] = (i == 0 ? predict_baseline : predict_result)(x, &x->memory[i], &x->errors[i]);
+  bool baseline = i == 0;
+  if (baseline && x->is_baseline)
+    x->ok[i] = true;
+  else
+    x->ok[i] = (baseline ? predict_baseline : predict_result)(x, &x->memory[i], &x->errors[i]);
 }
 
 bool predict(prediction *p, const settings *s, const given_plans *plans, const machine *m,
@@ -232,6 +249,7 @@ bool predict(prediction *p, const settings *s, const given_plans *plans, const m
   p->threads = threads;
   if (also & PREDICT_CURVES) p->curves = ARENA_ARRAY(a, memory_curve, p->rank_count);
   x.verifies = also & PREDICT_SAFETY;
+  x.is_baseline = plans == NULL && is_without_offload(s);
   x.errors[0].quiet = x.errors[1].quiet = d->quiet;
   parallel_for(2, threads, predict_side, &x);
   for (int i = 1; i >= 0; i--) {

@@ -142,6 +142,11 @@ typedef struct turn {
   hold_list *holds[ITERATION_KINDS]; /* by rank: requests that were refused so far */
   bool *refused[ITERATION_KINDS];    /* by rank: a request that had no hold */
   bool is_timed[ITERATION_KINDS];    /* with these holds */
+  /* As long as no request is refused, which spares work of some rank: */
+  bool expects_no_refusal;
+  bool *plain;        /* by rank: both replays have one allocator */
+  bool *is_short;     /* by rank: a request was refused */
+  bool first_untimed; /* the first iteration needs no times */
   plan_safety safety[ITERATION_KINDS];
   arena memory[ITERATION_KINDS], *rank_memory;
   diag errors[ITERATION_KINDS];
@@ -164,6 +169,11 @@ static void take_refusals(turn *t, iteration_kind kind, uint32_t rank, rank_pred
  */
 enum { MOST_STEADY_ITERATIONS = 8 };
 
+static void note_shortage(turn *t, uint32_t rank, const replay_result *memory)
+{
+  t->is_short[rank] |= memory->out_of_memory || memory->refused->count > 0;
+}
+
 /*
  * Repeats the first steady iteration, which came to `memory`, until no segment is added; returns
  * what the last one came to. In program order, all are the same but for the blocks' unsplit tails:
@@ -180,6 +190,7 @@ static replay_result repeat_iteration(turn *t, uint32_t rank, replay_result memo
     before_bytes = memory.reserved_peak_bytes;
     memory = replay_again(t->replays[rank], &r->compiled[ITERATION_STEADY].plan.ranks[rank],
                           &r->times[ITERATION_STEADY].ranks[rank]);
+    note_shortage(t, rank, &memory);
     take_memory_on_clock(out, &memory);
   }
   return memory;
@@ -196,27 +207,31 @@ static void keep_curve(turn *t, uint32_t rank)
   replay_keep_curve(t->replays[rank], curve);
 }
 
-/* Memory, times and copies of one rank whose ops have their times. */
+/* Memory, times and copies of one rank; without times, its peaks alone. */
 static void predict_rank(turn *t, iteration_kind kind, uint32_t rank)
 {
   setting_run *r = t->run;
   const compilation *c = &r->compiled[kind];
-  const timeline *times = &r->times[kind];
+  const timeline *times = t->is_timed[kind] ? &r->times[kind] : NULL;
   const rank_plan *p = &c->plan.ranks[rank];
   rank_prediction *out = &r->predicted[kind].ranks[rank];
   *out =
       (rank_prediction){ .groups = c->groups[rank], .offloaded_groups = c->offloaded_groups[rank] };
   assert(out->offloaded_groups <= out->groups);
   if (r->curves != NULL && kind == ITERATION_STEADY) keep_curve(t, rank);
-  replay_result memory = replay_iteration(t->replays[rank], p, &times->ranks[rank]);
+  replay_result memory =
+      replay_iteration(t->replays[rank], p, times != NULL ? &times->ranks[rank] : NULL);
+  note_shortage(t, rank, &memory);
   take_memory_in_order(out, &memory);
   take_memory_on_clock(out, &memory);
   if (kind == ITERATION_STEADY) memory = repeat_iteration(t, rank, memory, out);
   take_refusals(t, kind, rank, out, &memory);
+  take_pageable(out, p);
+  bool is_void = t->plain[rank] && t->is_short[rank]; /* the turn is to be done again */
+  if (times == NULL || is_void) return;
   look_at_peak(out, &c->plan, rank, &t->rank_memory[rank]);
   take_times(out, &times->ranks[rank], times->step_ps);
   take_host_optimizer(out, p, &times->ranks[rank]);
-  take_pageable(out, p);
   count_copies(out, p);
 }
 
@@ -240,7 +255,8 @@ static void replay_rank(void *context, uint32_t rank)
   turn *t = context;
   const setting_run *r = t->run;
   replay_options options = { .capacity_bytes = r->capacity_bytes,
-                             .expandable_segments = r->settings->software.expandable_segments };
+                             .expandable_segments = r->settings->software.expandable_segments,
+                             .one_allocator = t->plain[rank] };
   t->replays[rank] = replay_new(&options, &t->rank_memory[rank]);
   predict_rank(t, ITERATION_WARMUP, rank);
   predict_rank(t, ITERATION_STEADY, rank);
@@ -299,7 +315,7 @@ static void work_on_plan(void *context, uint32_t work)
   const plan *steady = &t->run->compiled[ITERATION_STEADY].plan;
   if (work == TIME_STEADY && !t->is_timed[ITERATION_STEADY])
     time_iteration(t, ITERATION_STEADY);
-  else if (work == TIME_FIRST && !t->is_timed[ITERATION_WARMUP])
+  else if (work == TIME_FIRST && !t->is_timed[ITERATION_WARMUP] && !t->first_untimed)
     time_iteration(t, ITERATION_WARMUP);
   else if (work == VERIFY_STEADY)
     t->safety[ITERATION_STEADY] = plan_safety_of(steady, first);
@@ -330,21 +346,56 @@ static bool is_settled(turn *t)
   return settled;
 }
 
+/* Most settings have memory enough. Where that spares work, the first turn takes it for granted. */
+static void expect_no_refusal(turn *t)
+{
+  t->first_untimed = t->run->steady_alone;
+  for (uint32_t i = 0; i < t->ranks; i++) {
+    replay_waits first = replay_waits_of(&t->run->compiled[ITERATION_WARMUP].plan.ranks[i]);
+    replay_waits steady = replay_waits_of(&t->run->compiled[ITERATION_STEADY].plan.ranks[i]);
+    t->plain[i] = !first.blocks && !steady.blocks;
+    t->first_untimed &= t->plain[i] && !first.host_buffers;
+    t->expects_no_refusal |= t->plain[i];
+  }
+  assert(t->expects_no_refusal || !t->first_untimed);
+}
+
+/* False: a request was refused, so the turn has to be done again without taking that for granted. */
+static bool is_as_expected(turn *t)
+{
+  bool is_short = false;
+  for (uint32_t i = 0; t->expects_no_refusal && i < t->ranks; i++)
+    is_short |= t->is_short[i];
+  if (!is_short) return true;
+  t->expects_no_refusal = t->first_untimed = false;
+  for (uint32_t i = 0; i < t->ranks; i++) {
+    t->plain[i] = false;
+    for (int kind = 0; kind < ITERATION_KINDS; kind++)
+      t->holds[kind][i].count = 0;
+  }
+  return false;
+}
+
 /* Holds found in one turn shift what comes after them; few turns find all but a few. */
 enum { MOST_TURNS = 6 };
 
+static bool take_turn(turn *t, bool verifies, diag *d)
+{
+  parallel_for(verifies ? PLAN_WORKS : VERIFY_STEADY, t->run->threads, work_on_plan, t);
+  if (!take_errors(t, d)) return false;
+  parallel_for(t->ranks, t->run->threads, replay_rank, t);
+  return true;
+}
+
 static bool take_turns(turn *t, diag *d)
 {
-  uint32_t threads = t->run->threads;
-  parallel_for(ITERATION_KINDS, threads, compile_iteration, t);
+  parallel_for(ITERATION_KINDS, t->run->threads, compile_iteration, t);
   if (!take_errors(t, d)) return false;
-  for (int i = 0; i < MOST_TURNS; i++) {
-    bool verifies = i == 0 && t->run->verifies;
-    parallel_for(verifies ? PLAN_WORKS : VERIFY_STEADY, threads, work_on_plan, t);
-    if (!take_errors(t, d)) return false;
-    parallel_for(t->ranks, threads, replay_rank, t);
-    if (is_settled(t)) break;
-  }
+  expect_no_refusal(t);
+  if (!take_turn(t, t->run->verifies, d)) return false;
+  if (!is_as_expected(t) && !take_turn(t, false, d)) return false;
+  for (int i = 1; i < MOST_TURNS && !is_settled(t); i++)
+    if (!take_turn(t, false, d)) return false;
   if (t->run->verifies)
     t->run->safety = safety_summary_of(&t->safety[ITERATION_WARMUP], &t->safety[ITERATION_STEADY]);
   return true;
@@ -357,6 +408,8 @@ bool setting_run_predict(setting_run *r, arena *a, diag *d)
   assert(r->threads >= 1);
   t.replays = ARENA_ARRAY(a, replay *, ranks);
   t.rank_memory = ARENA_ARRAY(a, arena, ranks);
+  t.plain = ARENA_ARRAY(a, bool, ranks);
+  t.is_short = ARENA_ARRAY(a, bool, ranks);
   for (int kind = 0; kind < ITERATION_KINDS; kind++) {
     t.errors[kind].quiet = d->quiet;
     t.holds[kind] = ARENA_ARRAY(a, hold_list, ranks);

@@ -22,6 +22,7 @@ typedef struct setting_run {
   const rank_place *places;
   int64_t capacity_bytes;
   bool verifies;        /* both plans, into `safety` */
+  bool steady_alone;    /* the first iteration is asked for its peaks alone */
   memory_curve *curves; /* by rank: of the steady state; NULL: not kept */
   uint32_t threads;
 

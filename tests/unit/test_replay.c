@@ -449,6 +449,65 @@ static void test_again(void **state)
   }
 }
 
+static void assert_same_figures(const replay_result *a, const replay_result *b)
+{
+  assert_int_equal(a->requested_peak_bytes, b->requested_peak_bytes);
+  assert_int_equal(a->allocated_peak_bytes, b->allocated_peak_bytes);
+  assert_int_equal(a->allocated_peak_op, b->allocated_peak_op);
+  assert_int_equal(a->allocated_start_bytes, b->allocated_start_bytes);
+  assert_int_equal(a->allocated_end_bytes, b->allocated_end_bytes);
+  assert_int_equal(a->live_peak_bytes, b->live_peak_bytes);
+  assert_int_equal(a->reserved_peak_bytes, b->reserved_peak_bytes);
+  assert_int_equal(a->refused->count, b->refused->count);
+}
+
+/* Where no block waits, one allocator gives the figures of two, with times or without, iteration by
+ * iteration; and both say that memory was short. */
+static void test_one_allocator(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 8; i++) {
+    bool expandable = i & 1, timed = i & 2, is_short = i & 4;
+    tape t;
+    tape_begin(&t, GIB);
+    uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE), second = take(&t, 3 * MIB, STREAM_COMPUTE);
+    uint32_t third = take(&t, 5 * MIB + 100, STREAM_COMPUTE);
+    give(&t, first, 0);
+    give(&t, third, 0);
+    give(&t, take(&t, 21 * MIB, STREAM_COMPUTE), 0);
+    give(&t, take(&t, 70 * MIB, STREAM_COMPUTE), 0);
+    give(&t, second, 0);
+    assert_false(replay_waits_of(t.rank).blocks || replay_waits_of(t.rank).host_buffers);
+    play(&t, 0);
+    replay_release(t.replay);
+    replay_options options = { .capacity_bytes = is_short ? 80 * MIB : GIB,
+                               .expandable_segments = expandable };
+    replay *two = replay_new(&options, &t.memory);
+    options.one_allocator = true;
+    t.replay = replay_new(&options, &t.memory);
+    for (int k = 0; k < 3; k++) {
+      replay_result a = replay_iteration(two, t.rank, &t.times);
+      replay_result b = replay_iteration(t.replay, t.rank, timed ? &t.times : NULL);
+      if (k == 0 && is_short) assert_true(a.refused->count > 0 && b.refused->count > 0);
+      if (!is_short) assert_same_figures(&a, &b);
+    }
+    replay_release(two);
+    tape_end(&t);
+  }
+}
+
+static void test_what_waits(void **state)
+{
+  (void)state;
+  tape t;
+  tape_begin(&t, GIB);
+  give(&t, take(&t, MIB, STREAM_COMPUTE), MARK_OF(STREAM_D2H));
+  assert_true(replay_waits_of(t.rank).blocks && !replay_waits_of(t.rank).host_buffers);
+  add_op(t.rank, OP_HOST_FREE, STREAM_HOST, take_host(&t, MIB, 0));
+  assert_true(replay_waits_of(t.rank).blocks && replay_waits_of(t.rank).host_buffers);
+  tape_end(&t);
+}
+
 static void test_without_times(void **state)
 {
   (void)state;
@@ -568,6 +627,8 @@ int main(void)
     cmocka_unit_test(test_curve),
     cmocka_unit_test(test_holdings),
     cmocka_unit_test(test_again),
+    cmocka_unit_test(test_one_allocator),
+    cmocka_unit_test(test_what_waits),
     cmocka_unit_test(test_without_times),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
