@@ -294,8 +294,8 @@ static void range_member(FILE *out, const step_range *r)
   seconds_member(out, "least_s", r->least_ps, ", ");
   seconds_member(out, "most_s", r->most_ps, ", ");
   fprintf(out, "\"nominal_percent\": %d, \"parts\": [", RANGE_NOMINAL_PERCENT);
-  for (rate_class c = 1; c < RATE_CLASSES; c++) {
-    fprintf(out, "%s{\"rates\": \"%s\", ", separator, rate_class_name(c));
+  for (rate_class c = 0; c < RATE_CLASSES; c++) {
+    fprintf(out, "%s{\"rates\": \"%s\", ", separator, range_part_name(c));
     seconds_member(out, "faster_s", r->parts[c].faster_ps, ", ");
     seconds_member(out, "slower_s", r->parts[c].slower_ps, "}");
     separator = ", ";

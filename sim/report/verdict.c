@@ -218,11 +218,9 @@ static void print_range(const view *v)
   if (r == NULL) return;
   rate_class most = range_dominant(r);
   const char *text = arena_printf(
-      v->memory, "%s to %s in %d of 100 runs", figure_in(v->memory, r->least_ps, v->time),
-      figure_with_unit(v->memory, r->most_ps, v->time), RANGE_NOMINAL_PERCENT);
-  if (most != RATE_NONE)
-    text = arena_printf(v->memory, "%s; most of that is by %s: %s", text, rate_class_name(most),
-                        part_of_step(v, r, most));
+      v->memory, "%s to %s in %d of 100 runs; most of that is by %s: %s",
+      figure_in(v->memory, r->least_ps, v->time), figure_with_unit(v->memory, r->most_ps, v->time),
+      RANGE_NOMINAL_PERCENT, range_part_name(most), part_of_step(v, r, most));
   wrap_text(v->out, "range", 10, text, " ");
 }
 
