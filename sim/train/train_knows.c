@@ -98,6 +98,8 @@ static bool knows_exchange(const settings *s, diag *d)
 {
   moe_token_dispatcher_type_choice dispatcher = s->model.moe_token_dispatcher_type;
   if (s->model.num_experts == 0 || uses_hf(s)) return true;
+  if (s->model.activation_func_clamp_value > 0)
+    return refuse(d, s->at[KEY_model_activation_func_clamp_value], "clamped activations");
   moe_sizes m = moe_sizes_of(s);
   int64_t ranks = m.ep * m.etp;
   bool apart = dispatcher != DISPATCHER_ALLGATHER && ranks > 1;

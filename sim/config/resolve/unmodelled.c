@@ -43,6 +43,11 @@ void note_unmodelled(const settings *s, diag *d)
   note(s, d, !uses_hf(s) && s->model.sliding_window > 0 && s->model.sliding_window <= t->seq_length,
        KEY_model_sliding_window,
        "a sliding window is not modelled with Megatron-LM's modules; predicted without it");
+  note(s, d,
+       s->model.activation_func_clamp_value > 0 &&
+           (s->model.num_experts == 0 || !(s->model.swiglu || s->model.quick_geglu)),
+       KEY_model_activation_func_clamp_value,
+       "only clamps of experts' gated activations are modelled; predicted without it");
   note(s, d, t->fp8_format != FP8_FORMAT_NONE && t->fp8_recipe == FP8_RECIPE_CUSTOM,
        KEY_training_fp8_recipe, "a custom recipe is not modelled; predicted as tensorwise");
   note(s, d, t->cuda_graph_impl == GRAPHS_TE, KEY_training_cuda_graph_impl,

@@ -103,10 +103,31 @@ tensor_id expert_weighted(graph *g, tensor_id x, tensor_id probs)
   return y;
 }
 
+/* weighted_bias_quick_geglu_impl and bias_act_func: the halves are clamped one by one and joined in a
+ * new tensor. Backward has a mask for each limit (the linear half has two), the masked gradients of the
+ * halves, and joins those. */
+static tensor_id clamped(graph *g, const expert_rows *r, tensor_id x)
+{
+  const settings *s = r->settings;
+  if (s->model.activation_func_clamp_value == 0 || !is_gated(s)) return x;
+  int64_t width = 2 * r->sizes->ffn, type_bytes = dtype_bytes(r->sizes->type);
+  int64_t elements = computed_rows(r->sizes, r->rows) * width, mask_bytes = elements / 2;
+  tensor_id y = graph_tensor_new(g, "clamped", r->sizes->type, r->rows, width, 0, 0);
+  graph_node *n = moe_step(g, KERNEL_ELEMENTWISE, KERNEL_ELEMENTWISE, x, 0, y);
+  n->dims[MOE_STEP_FORWARD_BYTES] = elements * type_bytes;
+  n->dims[MOE_STEP_BACKWARD_BYTES] = elements * type_bytes + mask_bytes;
+  n->dims[MOE_STEP_FORWARD_MOVED] = (2 + 2) * elements * type_bytes;
+  n->dims[MOE_STEP_BACKWARD_MOVED] =
+      3 * (elements / 2 * type_bytes + 2 * mask_bytes) + (2 + 2) * elements * type_bytes;
+  node_save(n, x);
+  return y;
+}
+
 tensor_id expert_activation(graph *g, const expert_rows *r, tensor_id x, tensor_id probs)
 {
   const settings *s = r->settings;
   graph_site(g, r->site);
+  if (!s->model.use_te_activation_func) x = clamped(g, r, x);
   if (is_gated(s) && s->model.bias_activation_fusion && !s->model.use_te_activation_func)
     return fused_activation(g, r, x, probs);
   return expert_weighted(g, unweighted_activation(g, r, x), probs);
