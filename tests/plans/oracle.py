@@ -6,8 +6,8 @@ step leaves is what the next one finds.
 Every op has a begin and an end. Edges: the host issues ops in program order and an op begins after it is
 issued; a stream's op begins after the one before it has ended; a wait ends after its event's record; the
 host goes on after a host_wait's record, and removes a file at once; messages that follow each other on a stream are one exchange, which
-ends after the other sides of all of them have begun; so does a collective. Ancestors are kept as bits of one whole number for
-each node. Two ops that touch the same bytes of the same memory, one of them writing, must be ordered: what an op
+ends after the other sides of all of them have begun; so does a collective. What is over at a node is kept as one whole
+number, a bit for each op. Two ops that touch the same bytes of the same memory, one of them writing, must be ordered: what an op
 sees of a buffer is a list of runs of bytes, element by element.
 """
 
@@ -35,13 +35,16 @@ def runs_of(view):
         strides = [int(n) for n in strides.split("x")]
     else:
         strides = [functools.reduce(int.__mul__, sizes[i + 1:], 1) for i in range(len(sizes))]
-    length = 1
-    while sizes and strides[-1] in (0, length):
-        length *= sizes.pop() if strides.pop() else sizes.pop() ** 0
-    places = [sum(steps) for steps in itertools.product(*([i * s for i in range(n)] for n, s in zip(sizes, strides)))]
+    axes = sorted((abs(step), count) for step, count in zip(strides, sizes))
+    first = int(offset) + sum(step * (count - 1) for step, count in zip(strides, sizes) if step < 0)
+    length = min([1, *sizes])
+    while axes and axes[0][0] <= length:  # its elements leave no gap
+        step, count = axes.pop(0)
+        length += step * (count - 1)
+    places = [sum(steps) for steps in itertools.product(*(range(0, count * step, step) for step, count in axes))]
     runs, bytes_ = [], TYPE_BYTES[kind]
     for place in sorted(places):
-        begin, end = (int(offset) + place) * bytes_, (int(offset) + place + length) * bytes_
+        begin, end = (first + place) * bytes_, (first + place + length) * bytes_
         if runs and begin <= runs[-1][1]:
             runs[-1] = runs[-1][0], max(end, runs[-1][1])
         else:
@@ -76,6 +79,7 @@ class Op:
     def __init__(self, line, number, phase=None):
         self.__dict__.update(parts_of(line))
         self.line, self.step = number, 1
+        self.begin = self.over = None  # node of a Graph, and bit of those that are over: `two_steps` numbers the ops
         self.filled = self.filled or phase == "setup"
 
     def again(self, names):
@@ -86,6 +90,11 @@ class Op:
         made.message = self.message and self.message + "'"
         made.reads, made.writes = [names(b) for b in self.reads], [names(b) for b in self.writes]
         made.buffer = self.buffer and names(self.buffer)
+        return made
+
+    def without_mark(self, mark):
+        made = copy.copy(self)
+        made.marks = [m for m in self.marks if m != mark]
         return made
 
     def tensor(self, rank):
@@ -162,6 +171,8 @@ def two_steps(ranks):
     """Each rank's ops, and the same again with what the first time has left."""
     both = Ranks({number: rank if number in ranks.builds else rank + next_step(rank) for number, rank in ranks.items()})
     both.width, both.world = ranks.width, ranks.world
+    for k, op in enumerate(op for rank in both.values() for op in rank):
+        op.begin, op.over = 2 * k, 1 << k
     return both
 
 
@@ -194,41 +205,35 @@ def heritage(rank):
 
 
 class Graph:
-    """Nodes 2k (begin, or the host's turn) and 2k + 1 (end) of op k."""
+    """Nodes `begin` (or the host's turn) and `begin` + 1 (end) of each op. An op that is gone leaves nodes without edges."""
 
     def __init__(self, ranks):
-        self.ops = [op for rank in ranks.values() for op in rank]
-        self.before = [[] for _ in range(2 * len(self.ops))]
-        index = {id(op): k for k, op in enumerate(self.ops)}
-        self.index = index
+        self.before = [[] for _ in range(2 + max((op.begin for rank in ranks.values() for op in rank), default=-2))]
         sides = {}
         for rank in ranks.values():
-            self._rank(rank, index, sides)
+            self._rank(rank, sides)
         for ends in sides.values():
             self._messages(ends)
         self.unmet = False
         self._collectives(ranks)
-        self.order = self._sorted()
 
     def _edge(self, a, b):
         self.before[b].append(a)
 
-    def _rank(self, rank, index, sides):
+    def _rank(self, rank, sides):
         recorded = {op.event: k for k, op in enumerate(rank) if op.kind == "record"}
         last_on, last_wait = {}, None
         groups = []
         for k, op in enumerate(rank):
-            node = 2 * index[id(op)]
+            node = op.begin
             self._edge(node, node + 1)
-            if op.kind in HOST_WAITS:
-                if last_wait is not None:
-                    self._edge(last_wait, node)
-                if recorded.get(op.event, k) < k:
-                    self._edge(2 * index[id(rank[recorded[op.event]])] + 1, node)
-                last_wait = node
-                continue
             if last_wait is not None:
                 self._edge(last_wait, node)
+            if op.kind in HOST_WAITS:
+                if recorded.get(op.event, k) < k:
+                    self._edge(rank[recorded[op.event]].begin + 1, node)
+                last_wait = node
+                continue
             if op.kind in STREAMLESS:
                 continue
             previous = last_on.get(op.stream)
@@ -239,27 +244,26 @@ class Graph:
             elif op.message is not None:
                 groups.append([op])
             if previous is not None and not joins:
-                self._edge(2 * index[id(previous)] + 1, node)
+                self._edge(previous.begin + 1, node)
             if op.kind == "wait" and recorded.get(op.event, k) < k:
-                self._edge(2 * index[id(rank[recorded[op.event]])] + 1, node + 1)
+                self._edge(rank[recorded[op.event]].begin + 1, node + 1)
             last_on[op.stream] = op
         for group in groups:
-            self._exchange(group, index, sides)
+            self._exchange(group, sides)
 
     @staticmethod
     def _group(groups, op):
         return next(i for i, group in enumerate(groups) if group[-1] is op)
 
-    def _exchange(self, group, index, sides):
+    def _exchange(self, group, sides):
         """The first of them represents the exchange: all begin and end with it."""
-        first = 2 * index[id(group[0])]
+        first = group[0].begin
         for op in group[1:]:
-            node = 2 * index[id(op)]
-            for a in self.before[node]:
+            for a in self.before[op.begin]:
                 if a != first:
                     self._edge(a, first)
-            self._edge(first, node)
-            self._edge(first + 1, node + 1)
+            self._edge(first, op.begin)
+            self._edge(first + 1, op.begin + 1)
         for op in group:
             sides.setdefault(op.message, []).append((first, first + 1))
 
@@ -284,37 +288,26 @@ class Graph:
                 self.unmet |= len(theirs) < len(mine) and (step == 1 or other not in ranks.builds)
                 names = [op.tensor(ranks[other]) for op in theirs]
                 for a, b in zip(mine, theirs):
-                    self._edge(2 * self.index[id(b)], 2 * self.index[id(a)] + 1)
+                    self._edge(b.begin, a.begin + 1)
                     name = a.tensor(ranks[number])
                     self.unmet |= a.call != b.call or (name != b.tensor(ranks[other]) and name in names)
 
-    def _sorted(self):
-        """Topological order, or None: a cycle, so an op waits for itself."""
+    def over(self):
+        """Of each node the bits of the ops that are over by then. None: a cycle, so an op waits for itself."""
         after = [[] for _ in self.before]
-        waits = [0] * len(self.before)
         for node, before in enumerate(self.before):
             for a in before:
                 after[a].append(node)
-                waits[node] += 1
-        ready = [node for node, count in enumerate(waits) if count == 0]
-        order = []
-        while ready:
-            node = ready.pop()
-            order.append(node)
+        missing = [len(before) for before in self.before]
+        over = [1 << node // 2 if node % 2 else 0 for node in range(len(missing))]
+        ready = [node for node, count in enumerate(missing) if count == 0]
+        for node in ready:
             for b in after[node]:
-                waits[b] -= 1
-                if waits[b] == 0:
+                over[b] |= over[node]
+                missing[b] -= 1
+                if missing[b] == 0:
                     ready.append(b)
-        return order if len(order) == len(self.before) else None
-
-    def ancestors(self):
-        made = [0] * len(self.before)
-        for node in self.order:
-            bits = 0
-            for a in self.before[node]:
-                bits |= made[a] | 1 << a
-            made[node] = bits
-        return made
+        return over if len(ready) == len(missing) else None
 
 
 def peers(ranks, number, group):
@@ -350,8 +343,8 @@ class Memory:
 
 
 def demands(rank):
-    """(op, what must be over when it begins) of one rank, from program order alone; None instead of a list:
-    there is no order in which the op is right."""
+    """(op, bits of those that must be over when it begins) of one rank, from program order alone: a wait adds nothing. None
+    instead of bits: there is no order in which the op is right."""
     memory, former, returned, pools, pinned, unread = {}, {}, {}, {}, {}, unread_copies(rank)
     recorded = {op.event: k for k, op in enumerate(rank) if op.kind == "record"}
     for k, op in enumerate(rank):
@@ -361,7 +354,7 @@ def demands(rank):
             memory[op.buffer] = Memory(filled=op.filled or op.kind == "resident")
             if op.key is not None:
                 pools.setdefault(op.key, []).append(Memory())
-            former[op.buffer] = list(returned.get(op.stream, ()))
+            former[op.buffer] = returned.get(op.stream, 0)
             pinned[op.buffer] = None
         elif op.kind == "host_alloc":
             queue = pools.setdefault(op.key, [])
@@ -371,12 +364,12 @@ def demands(rank):
             memory[op.buffer].is_file = op.is_file
         elif op.kind == "host_free":
             if memory[op.buffer].is_file:
-                yield op, [use for use, _ in memory[op.buffer].touched]
+                yield op, bits_of(use for use, _ in memory[op.buffer].touched)
             if pinned[op.buffer] is not None:
                 pools[pinned[op.buffer]].append(memory[op.buffer])
         elif op.kind == "free":
-            returned.setdefault(op.stream, []).extend(
-                use for use, _ in memory[op.buffer].touched if use.stream not in op.marks)
+            unmarked = bits_of(use for use, _ in memory[op.buffer].touched if use.stream not in op.marks)
+            returned[op.stream] = returned.get(op.stream, 0) | unmarked
         elif op.works:
             yield op, demand_of(op, memory, former, unread)
             for name, runs in zip(op.reads + op.writes, op.read_runs + op.written_runs):
@@ -400,43 +393,74 @@ def unread_copies(rank):
     return found
 
 
+def bits_of(ops):
+    bits = 0
+    for op in ops:
+        bits |= op.over
+    return bits
+
+
 def demand_of(op, memory, former, unread):
-    demand = []
+    demand = 0
     for name, runs in zip(op.reads, op.read_runs):
         writers, _ = memory[name].last_writers(runs)
         if not memory[name].writers and not memory[name].filled:
             return None
-        demand += writers
+        demand |= bits_of(writers)
     for name, runs in zip(op.writes, op.written_runs):
-        demand += [use for use, seen in memory[name].touched if meet(runs, seen) and
-                   (id(use) not in unread or name not in use.reads or name in use.writes)]
+        demand |= bits_of(use for use, seen in memory[name].touched if meet(runs, seen) and
+                          (id(use) not in unread or name not in use.reads or name in use.writes))
         if memory[name].last_writers(runs)[1]:
-            demand += former.get(name, ())
+            demand |= former.get(name, 0)
     return demand
 
 
+class Steps:
+    """Two steps of a plan, each rank with what its ops demand; and those of the plan without one of its edges."""
+
+    def __init__(self, ranks):
+        self.ranks = two_steps(ranks)
+        self.demands = {number: list(demands(rank)) for number, rank in self.ranks.items()}
+
+    def without_wait(self, line):
+        """What a wait orders is gone; what the other ops demand is the same."""
+        made = copy.copy(self)
+        made.ranks = copy.copy(self.ranks)
+        made.ranks.update({number: [op for op in rank if op.line != line] for number, rank in self.ranks.items()})
+        made.demands = {number: [(op, demand) for op, demand in demanded if op.line != line]
+                        for number, demanded in self.demands.items()}
+        return made
+
+    def without_mark(self, line, mark):
+        """The block that a free returns is no longer held for that stream."""
+        made = copy.copy(self)
+        made.ranks, made.demands = copy.copy(self.ranks), dict(self.demands)
+        for number, rank in self.ranks.items():
+            if any(op.line == line for op in rank):
+                made.ranks[number] = [op.without_mark(mark) if op.line == line else op for op in rank]
+                made.demands[number] = list(demands(made.ranks[number]))
+        return made
+
+    def conflicts(self):
+        """The ops (line numbers) that are not ordered after everything they must be; a deadlock is [-1]."""
+        graph = Graph(self.ranks)
+        over = graph.over()
+        if over is None or graph.unmet:
+            return [-1]
+        return sorted({op.line for demanded in self.demands.values() for op, demand in demanded
+                       if demand is None or demand & ~over[op.begin]})
+
+
 def conflicts(ranks):
-    """The ops (line numbers) that are not ordered after everything they must be; a deadlock is [-1]."""
-    ranks = two_steps(ranks)
-    graph = Graph(ranks)
-    if graph.order is None or graph.unmet:
-        return [-1]
-    known = graph.ancestors()
-    end = {number: 2 * k + 1 for number, k in graph.index.items()}
-    found = set()
-    for rank in ranks.values():
-        for op, demand in demands(rank):
-            begins = known[2 * graph.index[id(op)]].to_bytes(len(graph.before) // 8 + 1, "little")
-            if demand is None or any(not begins[end[a] >> 3] >> (end[a] & 7) & 1 for a in set(map(id, demand))):
-                found.add(op.line)
-    return sorted(found)
+    return Steps(ranks).conflicts()
 
 
 def conflicts_by_states(ranks):
     """The same of one rank without messages, by going through every state that a machine can be in: how far
     the host has come, how far each stream, and whether the stream is in the middle of its next op."""
     (rank,) = two_steps(ranks).values()
-    demand_of_op = {id(op): demand for op, demand in demands(rank)}
+    bits = {op.over: demand for op, demand in demands(rank)}
+    demanded = [[k for k, op in enumerate(rank) if op.over & (bits.get(a.over) or 0)] for a in rank]
     found = {op.line for op, demand in demands(rank) if demand is None}
     streams = sorted({op.stream for op in rank if op.works or op.kind in EVENTS})
     queues = [[k for k, op in enumerate(rank)
@@ -469,9 +493,8 @@ def conflicts_by_states(ranks):
                 continue
             else:
                 step = (number, True)
-                for a in demand_of_op.get(id(rank[k])) or ():
-                    if not is_over(state, rank.index(a)):
-                        found.add(rank[k].line)
+                if not all(is_over(state, a) for a in demanded[k]):
+                    found.add(rank[k].line)
             following.append((host, positions[:s] + (step,) + positions[s + 1:]))
         for state in following:
             if state not in seen:
@@ -485,21 +508,21 @@ def useless_edges(ranks):
     has never touched the block."""
     ranks = two_steps(ranks)
     graph = Graph(ranks)
-    known = graph.ancestors()
-    works = sum(1 << (2 * k + 1) for k, op in enumerate(graph.ops) if op.works)
+    over = graph.over()
+    works = bits_of(op for rank in ranks.values() for op in rank if op.works)
     found = set()
     for rank in ranks.values():
         touched, records = {}, {}
         for op in rank:
-            node = 2 * graph.index[id(op)]
+            node = op.begin
             if op.kind == "record":
                 records[op.event] = node + 1
             elif op.kind in ("wait", *HOST_WAITS) and op.event in records:
                 others = [a for a in graph.before[node] if a != records[op.event]]
-                before = known[node] if op.kind == "wait" else 0
+                before = over[node] if op.kind == "wait" else 0
                 for a in others if op.kind in HOST_WAITS else []:
-                    before |= known[a]
-                if known[records[op.event]] & works & ~before == 0:
+                    before |= over[a]
+                if over[records[op.event]] & works & ~before == 0:
                     found.add(op.line)
                 else:
                     found.discard(op.line)  # it is of use in the second step

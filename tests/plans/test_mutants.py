@@ -120,13 +120,26 @@ def advised(found, kind):
             if finding["kind"] == kind}
 
 
+def without(steps, number, mark):
+    return steps.without_wait(number) if mark is None else steps.without_mark(number, mark)
+
+
+def test_a_plan_without_an_edge_is_what_its_text_says(root):
+    for path in sorted(root.glob("tests/known_bugs/*.plan")):
+        text = path.read_text()
+        steps = oracle.Steps(oracle.read(text))
+        for number, mark, mutant in mutants(text.splitlines()):
+            assert bool(without(steps, number, mark).conflicts()) == bool(oracle.conflicts(oracle.read("\n".join(mutant))))
+
+
 def disagreements(offsim, name, text, counts):
     lines, ranks = text.splitlines(), oracle.read(text)
     found, useless, ops = findings(offsim, text), oracle.useless_edges(ranks), op_numbers(lines)
+    steps = oracle.Steps(ranks)
     waits, marks = advised(found, "redundant_wait"), advised(found, "useless_record_stream")
-    assert found["safe"] == (oracle.conflicts(ranks) == []), name
+    assert found["safe"] == (steps.conflicts() == []), name
     for number, mark, mutant in mutants(lines):
-        if oracle.conflicts(oracle.read("\n".join(mutant))):
+        if without(steps, number, mark).conflicts():
             kind = "unsafe"
         else:
             is_useless = (number if mark is None else (number, mark)) in useless
