@@ -44,6 +44,7 @@ generate() {
   case $1 in
   release) args='is_debug=false' ;;
   without-cuda) args='nvcc="" use_mpi=true' ;; # -O0: it runs little
+  static) args='is_debug=false nvcc="" is_static=true' ;;
   debug) args='' ;;
   san) args='is_debug=false is_clang=true is_asan=true is_ubsan=true nvcc=""' ;;
   clang-release) args='is_debug=false is_clang=true nvcc=""' ;;

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, built
 
 pytestmark = pytest.mark.skipif(shutil.which("help2man") is None, reason="help2man is not installed")
 
@@ -55,3 +55,15 @@ def test_installed_tree(tmp_path):
 def test_refuses_a_prefix_that_is_no_absolute_path(arguments):
     done = subprocess.run([ROOT / "build/install", *arguments], capture_output=True, text=True)
     assert done.returncode == 2 and "absolute path" in done.stderr
+
+
+@pytest.mark.skipif(not built("static"), reason="build/test --all builds out/static")
+def test_a_static_program_says_the_same(offsim, tmp_path):
+    said = {}
+    for path in (offsim.path, ROOT / "out/static/offsim"):
+        plot = tmp_path / f"{path.parent.name}.svg"
+        done = subprocess.run([path, "predict", "--plot", plot, "docs/examples/one-layer.yaml"], cwd=ROOT, capture_output=True,
+                              text=True, check=True)
+        said[path.parent.name] = done.stdout, plot.read_text()
+    assert said["static"] == said["release"]
+    assert subprocess.run(["ldd", ROOT / "out/static/offsim"], capture_output=True).returncode != 0
