@@ -585,29 +585,30 @@ typedef struct tally {
   replay_holding *holdings;
 } tally;
 
-static void tally_buffer(tally *t, uint32_t id, int sign)
+static void tally_buffer(tally *t, uint32_t id)
 {
   const plan_buffer *b = &t->rank->buffers.items[id];
   uint32_t module = t->module[t->plan->tensors.items[b->tensor].site];
   replay_holding *h = &t->holdings[module * BUFFER_CLASSES + b->purpose];
-  assert(b->purpose < BUFFER_CLASSES && (sign == 1 || (sign == -1 && h->buffers > 0)));
+  assert(b->purpose < BUFFER_CLASSES);
   h->module = t->plan->sites.items[module].module;
   h->purpose = b->purpose;
-  h->bytes += sign * round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES);
-  h->buffers += (uint32_t)sign;
-  assert(h->bytes >= 0);
+  h->bytes += round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES);
+  h->buffers++;
 }
 
-static void tally_ops(tally *t, uint32_t at_op)
+static void tally_living(tally *t, uint32_t at_op, arena *a)
 {
+  bool *lives = ARENA_ARRAY(a, bool, t->rank->buffers.count);
   assert(t->rank->residents <= t->rank->buffers.count);
   for (uint32_t i = 0; i < t->rank->residents; i++)
-    if (!is_on_host(&t->rank->buffers.items[i])) tally_buffer(t, i, 1);
+    lives[i] = !is_on_host(&t->rank->buffers.items[i]);
   for (uint32_t i = 0; i <= at_op && i < t->rank->ops.count; i++) {
     const plan_op *o = &t->rank->ops.items[i];
-    if (o->kind == OP_ALLOC || o->kind == OP_FREE)
-      tally_buffer(t, o->arg, o->kind == OP_ALLOC ? 1 : -1);
+    if (o->kind == OP_ALLOC || o->kind == OP_FREE) lives[o->arg] = o->kind == OP_ALLOC;
   }
+  for (uint32_t i = 0; i < t->rank->buffers.count; i++)
+    if (lives[i]) tally_buffer(t, i);
 }
 
 /* Most bytes first; equal ones by name and class. */
@@ -628,7 +629,7 @@ const replay_holding *replay_holdings(const plan *p, uint32_t rank, uint32_t at_
   assert(rank < p->rank_count);
   tally t = { .plan = p, .rank = &p->ranks[rank], .module = module_of_site(p, &scratch) };
   t.holdings = ARENA_ARRAY(&scratch, replay_holding, cells);
-  tally_ops(&t, at_op);
+  tally_living(&t, at_op, &scratch);
   *count = 0;
   for (uint32_t i = 0; i < cells; i++)
     if (t.holdings[i].bytes > 0) t.holdings[(*count)++] = t.holdings[i];

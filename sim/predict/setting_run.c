@@ -9,24 +9,6 @@
 
 /* ---- figures ---- */
 
-static void count_copies(rank_prediction *out, const rank_plan *p)
-{
-  for (uint32_t i = 0; i < p->ops.count; i++) {
-    const plan_op *o = &p->ops.items[i];
-    if (!op_is_copy((op_kind)o->kind)) continue;
-    int64_t bytes = copy_host_buffer(p, o)->bytes;
-    assert(bytes >= 0);
-    if (o->kind == OP_D2H)
-      out->d2h_bytes += bytes;
-    else if (o->kind == OP_H2D)
-      out->h2d_bytes += bytes;
-    else if (o->kind == OP_DISK_WRITE)
-      out->disk_write_bytes += bytes;
-    else
-      out->disk_read_bytes += bytes;
-  }
-}
-
 static void take_times(rank_prediction *out, const rank_timeline *t, int64_t step_ps)
 {
   assert(t->end_of_rank_ps <= step_ps && t->compute_busy_ps <= t->end_of_rank_ps);
@@ -41,37 +23,70 @@ static void take_times(rank_prediction *out, const rank_timeline *t, int64_t ste
   out->bubble_ps = t->comm_wait_ps + step_ps - t->end_of_rank_ps;
 }
 
-/* What an optimizer on the host takes: arithmetic, and copies from its mark on. */
-static void take_host_optimizer(rank_prediction *out, const rank_plan *p, const rank_timeline *t)
-{
-  bool in_optimizer = false;
-  for (uint32_t i = 0; i < p->ops.count; i++) {
-    const plan_op *o = &p->ops.items[i];
-    int64_t ps = t->end_ps[i] - t->start_ps[i];
-    if (o->kind == OP_MARK) in_optimizer = p->marks.items[o->arg].kind == MARK_OPTIMIZER;
-    if (o->kind == OP_KERNEL && o->stream == STREAM_CPU) out->host_arithmetic_ps += ps;
-    if (o->kind == OP_D2H && in_optimizer) out->optimizer_d2h_ps += ps;
-    if (o->kind == OP_H2D && in_optimizer) out->optimizer_h2d_ps += ps;
-  }
-}
+/* ---- figures of the ops, in one walk ---- */
+
+typedef struct op_walk {
+  rank_prediction *out;
+  const rank_plan *plan;
+  const rank_timeline *times; /* NULL: figures that need none */
+  bool in_optimizer;
+  int64_t pageable_bytes;
+} op_walk;
 
 static bool is_pageable(const rank_plan *p, uint32_t buffer)
 {
   return p->buffers.items[buffer].purpose == CLASS_PAGEABLE_HOST;
 }
 
-static void take_pageable(rank_prediction *out, const rank_plan *p)
+static void add_pageable(op_walk *w, uint32_t buffer, int sign)
 {
-  int64_t now_bytes = 0;
+  if (!is_pageable(w->plan, buffer)) return;
+  w->pageable_bytes += sign * w->plan->buffers.items[buffer].bytes;
+  w->out->host_pageable_peak_bytes = max_i64(w->out->host_pageable_peak_bytes, w->pageable_bytes);
+}
+
+static int64_t taken_ps(const op_walk *w, uint32_t op)
+{
+  return w->times->end_ps[op] - w->times->start_ps[op];
+}
+
+static void add_copy(op_walk *w, uint32_t op)
+{
+  rank_prediction *out = w->out;
+  const plan_op *o = &w->plan->ops.items[op];
+  int64_t bytes = copy_host_buffer(w->plan, o)->bytes;
+  int64_t optimizer_ps = w->in_optimizer ? taken_ps(w, op) : 0;
+  assert(bytes >= 0);
+  if (o->kind == OP_D2H) {
+    out->d2h_bytes += bytes;
+    out->optimizer_d2h_ps += optimizer_ps;
+  } else if (o->kind == OP_H2D) {
+    out->h2d_bytes += bytes;
+    out->optimizer_h2d_ps += optimizer_ps;
+  } else if (o->kind == OP_DISK_WRITE) {
+    out->disk_write_bytes += bytes;
+  } else {
+    out->disk_read_bytes += bytes;
+  }
+}
+
+/* What is copied, what an optimizer on the host takes (arithmetic, and copies from its mark on), and host
+ * memory that is not page-locked. Kernels are most ops, and most of them are the GPU's. */
+static void take_ops(rank_prediction *out, const rank_plan *p, const rank_timeline *t)
+{
+  op_walk w = { .out = out, .plan = p, .times = t };
   for (uint32_t i = 0; i < p->residents; i++)
-    if (is_pageable(p, i)) now_bytes += p->buffers.items[i].bytes;
-  out->host_pageable_peak_bytes = now_bytes;
+    add_pageable(&w, i, 1);
   for (uint32_t i = 0; i < p->ops.count; i++) {
     const plan_op *o = &p->ops.items[i];
-    if ((o->kind != OP_HOST_ALLOC && o->kind != OP_HOST_FREE) || !is_pageable(p, o->arg)) continue;
-    int64_t bytes = p->buffers.items[o->arg].bytes;
-    now_bytes += o->kind == OP_HOST_ALLOC ? bytes : -bytes;
-    out->host_pageable_peak_bytes = max_i64(out->host_pageable_peak_bytes, now_bytes);
+    if (o->kind == OP_HOST_ALLOC || o->kind == OP_HOST_FREE)
+      add_pageable(&w, o->arg, o->kind == OP_HOST_ALLOC ? 1 : -1);
+    else if (t != NULL && o->kind == OP_MARK)
+      w.in_optimizer = p->marks.items[o->arg].kind == MARK_OPTIMIZER;
+    else if (t != NULL && o->stream == STREAM_CPU && o->kind == OP_KERNEL)
+      out->host_arithmetic_ps += taken_ps(&w, i);
+    else if (t != NULL && op_is_copy((op_kind)o->kind))
+      add_copy(&w, i);
   }
 }
 
@@ -226,13 +241,11 @@ static void predict_rank(turn *t, iteration_kind kind, uint32_t rank)
   take_memory_on_clock(out, &memory);
   if (kind == ITERATION_STEADY) memory = repeat_iteration(t, rank, memory, out);
   take_refusals(t, kind, rank, out, &memory);
-  take_pageable(out, p);
+  take_ops(out, p, times != NULL ? &times->ranks[rank] : NULL);
   bool is_void = t->plain[rank] && t->is_short[rank]; /* the turn is to be done again */
   if (times == NULL || is_void) return;
   look_at_peak(out, &c->plan, rank, &t->rank_memory[rank]);
   take_times(out, &times->ranks[rank], times->step_ps);
-  take_host_optimizer(out, p, &times->ranks[rank]);
-  count_copies(out, p);
 }
 
 /* Since the process began: what the first iteration reached counts for the later ones. */
