@@ -192,12 +192,20 @@ bool is_without_offload(const settings *s)
          !s->offload.layer_offloading;
 }
 
+/* The paged stash packs what experts save whether or not it leaves, so it is part of the run. Keys of systems
+ * that do not run are left out: settings with different offload have one run beside them. */
 settings settings_without_offload(const settings *s)
 {
   settings without = *s;
-  without.offload.system = SYSTEM_none;
-  without.offload.fine_grained_activation_offloading = false;
-  without.offload.layer_offloading = false;
+  without.offload = (struct offload_settings){
+    .system = SYSTEM_none,
+    .mode = s->offload.mode,
+    .moe_paged_stash = s->offload.moe_paged_stash,
+    .moe_paged_stash_page_size = s->offload.moe_paged_stash_page_size,
+    .moe_paged_stash_buffer_size_factor_cuda = s->offload.moe_paged_stash_buffer_size_factor_cuda,
+    .moe_paged_stash_buffer_size_factor_cpu = s->offload.moe_paged_stash_buffer_size_factor_cpu,
+  };
+  without.derived.layer_is_offloaded = NULL;
   assert(is_without_offload(&without));
   assert(offload_system_of(without.offload.system)->policy.begin == NULL);
   return without;

@@ -8,6 +8,7 @@
 #include "sim/machine/host_work.h"
 #include "sim/memory/caching_allocator.h"
 #include "sim/offload/systems.h"
+#include "sim/predict/baselines.h"
 #include "sim/predict/places.h"
 #include "sim/predict/setting_run.h"
 
@@ -102,6 +103,7 @@ typedef struct predicting {
   const rank_place *places;
   bool verifies, ok[2];
   bool is_baseline; /* the setting itself is without offload */
+  baselines *known; /* NULL: no others */
   arena memory[2];
   diag errors[2];
 } predicting;
@@ -180,10 +182,15 @@ static bool predict_baseline(const predicting *x, arena *a, diag *d)
 {
   settings *without = ARENA_NEW(a, settings);
   *without = settings_without_offload(x->p->settings);
+  uint32_t ranks = x->p->rank_count;
+  XXH128_hash_t digest = { 0 };
+  if (x->known != NULL) digest = settings_digest(without, a);
+  if (x->known != NULL && baselines_find(x->known, digest, &x->p->baseline, ranks, a)) return true;
   setting_run run = new_run(x, without);
   run.steady_alone = true;
   bool ok = setting_run_predict(&run, a, d);
   x->p->baseline = run.predicted[ITERATION_STEADY];
+  if (ok && x->known != NULL) baselines_add(x->known, digest, &x->p->baseline, ranks);
   setting_run_release(&run);
   return ok;
 }
@@ -240,6 +247,21 @@ static void predict_side(void *context, uint32_t i)
     x->ok[i] = (baseline ? predict_baseline : predict_result)(x, &x->memory[i], &x->errors[i]);
 }
 
+static bool predict_sides(predicting *x, arena *a, diag *d)
+{
+  prediction *p = x->p;
+  x->is_baseline = p->plans == NULL && is_without_offload(p->settings);
+  x->errors[0].quiet = x->errors[1].quiet = d->quiet;
+  parallel_for(2, p->threads, predict_side, x);
+  for (int i = 1; i >= 0; i--) {
+    arena_take(a, &x->memory[i]);
+    if (!x->ok[i]) *d = x->errors[i];
+  }
+  if (!diag_ok(d)) return false;
+  compare(p, a);
+  return true;
+}
+
 bool predict(prediction *p, const settings *s, const given_plans *plans, const machine *m,
              uint32_t also, uint32_t threads, arena *a, diag *d)
 {
@@ -249,16 +271,15 @@ bool predict(prediction *p, const settings *s, const given_plans *plans, const m
   p->threads = threads;
   if (also & PREDICT_CURVES) p->curves = ARENA_ARRAY(a, memory_curve, p->rank_count);
   x.verifies = also & PREDICT_SAFETY;
-  x.is_baseline = plans == NULL && is_without_offload(s);
-  x.errors[0].quiet = x.errors[1].quiet = d->quiet;
-  parallel_for(2, threads, predict_side, &x);
-  for (int i = 1; i >= 0; i--) {
-    arena_take(a, &x.memory[i]);
-    if (!x.ok[i]) *d = x.errors[i];
-  }
-  if (!diag_ok(d)) return false;
-  compare(p, a);
-  return true;
+  return predict_sides(&x, a, d);
+}
+
+bool predict_beside(prediction *p, const settings *s, const machine *m, baselines *known, arena *a,
+                    diag *d)
+{
+  predicting x = new_prediction(p, s, m, a);
+  x.known = known;
+  return predict_sides(&x, a, d);
 }
 
 bool predict_alone(prediction *p, const settings *s, const machine *m, arena *a, diag *d)

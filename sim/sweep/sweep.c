@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/predict/baselines.h"
 #include "sim/world/deal.h"
 
 /* ---- one setting ---- */
@@ -69,6 +70,7 @@ static sweep_row unpack(const space *of, uint32_t index, const char *packed, siz
 typedef struct sweeping {
   const sweep *of;
   const sweep_taker *to;
+  baselines *known;
   pthread_mutex_t lock; /* of the diag */
   diag *diag;
 } sweeping;
@@ -83,7 +85,7 @@ static const void *predict_row(void *of, uint32_t index, size_t *bytes, arena *a
   sweep_row row = { .tried = space_at(w->space, index), .verdict = SWEEP_REFUSED };
   if (candidate_settings(&s, w->given, &row.tried, "--over", a, &quiet)) {
     prediction p;
-    if (predict(&p, &s, NULL, w->machine, 0, 1, a, &quiet)) sweep_row_take(&row, &p);
+    if (predict_beside(&p, &s, w->machine, x->known, a, &quiet)) sweep_row_take(&row, &p);
     prediction_release(&p);
   }
   if (!diag_ok(&quiet)) row.reason = candidate_refusal(&quiet, a);
@@ -109,7 +111,8 @@ static bool settle(void *of)
 
 bool sweep_run(const sweep *w, const sweep_taker *to, diag *d)
 {
-  sweeping x = { .of = w, .to = to, .diag = d };
+  arena a = { 0 };
+  sweeping x = { .of = w, .to = to, .known = baselines_new(&a), .diag = d };
   const deal of = { .count = space_count(w->space),
                     .done = w->done,
                     .threads = w->threads,
@@ -120,5 +123,7 @@ bool sweep_run(const sweep *w, const sweep_taker *to, diag *d)
   pthread_mutex_init(&x.lock, NULL);
   deal_run(&of);
   pthread_mutex_destroy(&x.lock);
+  baselines_release(x.known);
+  arena_release(&a);
   return diag_ok(d);
 }

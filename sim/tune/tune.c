@@ -4,21 +4,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "sim/base/units.h"
+#include "sim/predict/baselines.h"
 #include "sim/predict/bounds.h"
 #include "sim/predict/safety_summary.h"
 #include "sim/world/deal.h"
 
 /* ---- what settings are the same, and which share a bound ---- */
-
-/* Of the resolved settings as text: 128 bits, so that no two of a space are equal by chance. */
-static XXH128_hash_t digest(const settings *s, arena *a)
-{
-  const char *text = settings_text(s, a);
-  return XXH3_128bits(text, strlen(text));
-}
 
 /* The same run without offload in memory that is never short. */
 static settings run_of(const settings *s)
@@ -69,8 +62,8 @@ static bool look_at(void *of, uint32_t i)
   x->options[i] = (option){ .index = i, .legal = settings_of(x, i, &s, &a, &quiet) };
   if (x->options[i].legal) {
     settings run = run_of(&s);
-    x->options[i].self = digest(&s, &a);
-    x->options[i].run = digest(&run, &a);
+    x->options[i].self = settings_digest(&s, &a);
+    x->options[i].run = settings_digest(&run, &a);
   }
   arena_release(&a);
   return take_refusal(x, &quiet);
