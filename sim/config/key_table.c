@@ -113,6 +113,7 @@ const char *choice_sentence(arena *a, setting_key key)
 
 bool key_word_is_released(setting_key key, uint32_t word)
 {
-  return (key != KEY_offload_offload_modules || word != OFFLOAD_MLP_ACT) &&
+  return (key != KEY_offload_offload_modules ||
+          (word != OFFLOAD_MLP_ACT && word != OFFLOAD_LAYER_INPUT)) &&
          (key != KEY_recompute_recompute_modules || word != RECOMPUTE_MLP_ACT);
 }

@@ -44,6 +44,11 @@
  *   PR #3697   up to 0.18 a group that is kept stays on the list of pending ones, whose last one is what a
  *              commit takes: a group that begins before a kept one and commits after it is not offloaded. As
  *              something is pending, the handler does not count as finished.
+ * Module layer_input is that of pull request #5218, which is not merged: the input of each checkpoint of
+ * full recomputation. Its manager begins the next reload when it has waited for a group's own, so that
+ * the copy overlaps with the recomputation too; only in the first iteration after the group's backward.
+ * Transformer Engine's checkpoints, of fp8 and fp4, mark what came back for compute when they are done.
+ *
  * `pr7575` is `fixed` with that pull request to the letter: margin groups have entries too, and a
  * group's own entry is popped first when its backward ends. With one module that is the same. With
  * several, one group is prefetched instead of one of each module, and groups that commit in a
@@ -93,7 +98,9 @@ typedef struct manager {
   const rank_shape *rank;
   iteration_kind iteration;
   bool has[MEGATRON_DEFECT_COUNT];
-  bool all_step; /* mode pr7575 */
+  bool all_step;          /* mode pr7575 */
+  bool before;            /* the next reload begins before a group's backward: layer_input */
+  bool marks_for_compute; /* what came back for a checkpoint of Transformer Engine */
   int64_t min_elements;
   int64_t max_inflight; /* UNSET: no limit */
   arena *memory;
@@ -104,6 +111,7 @@ typedef struct manager {
   handler *handlers;          /* by position */
   const uint32_t **next_with; /* by name and place in order.backward: the next that has the name */
   bool *unmanaged;            /* by base + group: no marker, no hooks */
+  bool *left;                 /* by base + group: its tensors were copied to the host */
   bool *awaited;              /* by base + group: the commit marker has passed in backward */
   uint8_t *states;            /* by base + group: group_state */
   event_id *offloaded, *reloaded; /* by base + group */
@@ -192,10 +200,14 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 {
   const struct offload_settings *offload = &r->settings->offload;
   manager *m = ARENA_NEW(a, manager);
+  bool inputs = has_choice(&offload->offload_modules, OFFLOAD_LAYER_INPUT);
+  bool fp8 = r->settings->training.fp8_format != FP8_FORMAT_NONE;
 
   *m = (manager){ .rank = r,
                   .iteration = iteration,
                   .all_step = offload->mode == MODE_PR7575,
+                  .before = inputs && iteration == ITERATION_STEADY,
+                  .marks_for_compute = inputs && fp8,
                   .min_elements = offload->min_offloaded_tensor_size,
                   .max_inflight = offload->fine_grained_offloading_max_inflight_offloads,
                   .memory = a,
@@ -216,6 +228,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   uint32_t groups = m->kept.base[m->order.count] + 1;
   m->unmanaged = ARENA_ARRAY(a, bool, groups);
   m->awaited = ARENA_ARRAY(a, bool, groups);
+  m->left = ARENA_ARRAY(a, bool, groups);
   m->back = ARENA_ARRAY(a, bool, groups);
   m->states = ARENA_ARRAY(a, uint8_t, groups);
   m->replay = graph_replay_new(r->settings, iteration, groups, a);
@@ -526,6 +539,7 @@ static void commit(manager *m, walk *w, instance_id i, uint32_t group)
   assert(!leaves || m->states[row] == GROUP_STACKED);
   if (!leaves) return;
   copy_out(m, w, i, group);
+  m->left[row] = true;
   m->offloaded[row] = act_record(w, STREAM_D2H);
   if (m->max_inflight != UNSET) limit_inflight(m, w, position, group);
   empty_released(m, w, i, group);
@@ -607,31 +621,20 @@ static void switch_backward(manager *m, uint32_t position, name_id name)
   m->backward_current = position;
 }
 
-static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t group)
-{
-  manager *m = state;
-  uint32_t position = m->order.position[i];
-  assert(group > 0 && group <= groups_at(m, position)->count);
-
-  uint32_t row = group_row(m, position, group);
-  if (stopped(m) || m->unmanaged[row]) return;
-  const chunk_groups *c = groups_at(m, position);
-  if (m->backward_current != position) switch_backward(m, position, c->name[group]);
-  m->awaited[row] = true;
-  assert(!m->back[row] || m->back_now > 0);
-  if (m->back[row]) m->back_now--;
-  if (!m->has[MEGATRON_LATE_GROUP] && m->states[row] == GROUP_CONSUMED) return;
-  uint32_t came = take_name(&m->handlers[position].coming, c, c->name[group]);
-  if (came == 0) return;
-  become(m, group_row(m, position, came), GROUP_COMING, GROUP_CONSUMED);
-  act_wait(w, STREAM_COMPUTE, m->reloaded[group_row(m, position, came)]);
-}
-
 /* The entry's group, 0: none that the manager has. */
 static uint32_t group_of_entry(const manager *m, instance_id i, uint32_t entry)
 {
   assert(entry > 0 && entry < m->rank->chunks[i % m->rank->chunk_count].entry_count);
   return m->rank->chunks[i % m->rank->chunk_count].entries[entry].group;
+}
+
+/* Checkpoints of Transformer Engine free what came back for them marked for compute. */
+static void mark_for_compute(const manager *m, walk *w, instance_id i, uint32_t entry)
+{
+  assert(act_place(w, i, entry) == PLACE_DEVICE);
+  uint32_t row = group_row(m, m->order.position[i], group_of_entry(m, i, entry));
+
+  if (m->marks_for_compute && m->left[row]) act_record_stream(w, i, entry, STREAM_COMPUTE);
 }
 
 /* Backward reads an entry. Its group may be on its way back, with its commit marker still to come. */
@@ -642,6 +645,7 @@ static void entry_needed(void *state, walk *w, instance_id i, uint32_t entry)
   uint32_t row = group_row(m, position, group);
 
   if (group == 0 || stopped(m) || m->unmanaged[row]) return;
+  if (act_place(w, i, entry) == PLACE_DEVICE) mark_for_compute(m, w, i, entry);
   assert(m->states[row] != GROUP_NEW && m->states[row] != GROUP_PENDING &&
          "forward has committed it");
   bool early = m->has[MEGATRON_EARLY_READ];
@@ -674,6 +678,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   else
     act_wait(w, STREAM_COMPUTE, m->offloaded[row]);
   act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
+  mark_for_compute(m, w, i, entry);
 }
 
 static bool is_on_host(const manager *m, walk *w, instance_id i, uint32_t group)
@@ -748,6 +753,46 @@ static void bring_back_from_next_chunk(manager *m, walk *w)
   if (h->started == groups_at(m, position)->count && h->stack.count > 0) bring_back(m, w, position);
 }
 
+/* Compute waits for the group's reload, if it has begun. */
+static void await_group(manager *m, walk *w, uint32_t position, uint32_t group)
+{
+  const chunk_groups *c = groups_at(m, position);
+  uint32_t row = group_row(m, position, group);
+
+  m->awaited[row] = true;
+  assert(!m->back[row] || m->back_now > 0);
+  if (m->back[row]) m->back_now--;
+  if (!m->has[MEGATRON_LATE_GROUP] && m->states[row] == GROUP_CONSUMED) return;
+  uint32_t came = take_name(&m->handlers[position].coming, c, c->name[group]);
+  if (came == 0) return;
+  become(m, group_row(m, position, came), GROUP_COMING, GROUP_CONSUMED);
+  act_wait(w, STREAM_COMPUTE, m->reloaded[group_row(m, position, came)]);
+}
+
+static void bring_next_back(manager *m, walk *w, uint32_t position)
+{
+  assert(m->backward_current == position);
+  if (m->handlers[position].stack.count > 0)
+    bring_back(m, w, position);
+  else
+    bring_back_from_next_chunk(m, w);
+}
+
+static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t group)
+{
+  manager *m = state;
+  uint32_t position = m->order.position[i];
+  assert(group > 0 && group <= groups_at(m, position)->count);
+
+  if (stopped(m) || m->unmanaged[group_row(m, position, group)]) return;
+  if (m->backward_current != position)
+    switch_backward(m, position, groups_at(m, position)->name[group]);
+  await_group(m, w, position, group);
+  if (!m->before) return;
+  act_join(w, STREAM_H2D, STREAM_COMPUTE);
+  bring_next_back(m, w, position);
+}
+
 static void group_backward_start(void *state, walk *w, instance_id i, uint32_t group)
 {
   manager *m = state;
@@ -755,16 +800,14 @@ static void group_backward_start(void *state, walk *w, instance_id i, uint32_t g
 
   if (stopped(m) || m->unmanaged[group_row(m, position, group)]) return;
   assert(m->backward_current == position && m->awaited[group_row(m, position, group)]);
+  if (m->before) return;
   act_join(w, STREAM_H2D, STREAM_COMPUTE);
   group_list *stack = &m->handlers[position].stack;
   if (m->all_step && stack->count > 0 && stack->groups[stack->count - 1] == group) {
     become(m, group_row(m, position, group), GROUP_STACKED, GROUP_CONSUMED);
     stack->count--;
   }
-  if (stack->count > 0)
-    bring_back(m, w, position);
-  else
-    bring_back_from_next_chunk(m, w);
+  bring_next_back(m, w, position);
 }
 
 static void backward_end(void *state, walk *w, instance_id i)
@@ -891,6 +934,34 @@ static bool check_modules(const settings *s, diag *d)
          check_fuser(s, d);
 }
 
+/* Pull request #5218, transformer_config.py. */
+static bool check_layer_input(const settings *s, diag *d)
+{
+  const struct recompute_settings *r = &s->recompute;
+  setting_key key = KEY_offload_offload_modules;
+
+  if (!offloads(s, OFFLOAD_LAYER_INPUT)) {
+    return true;
+  }
+  diag_note(d, s->at[key],
+            "offload_modules layer_input is predicted as in Megatron-LM pull request #5218, which "
+            "is not merged");
+  return need(s, d, s->offload.offload_modules.count == 1, key, key,
+              "offload_modules has layer_input and others; layer_input goes alone") &&
+         need(s, d,
+              r->recompute_granularity == GRANULARITY_FULL && r->recompute_method == METHOD_UNIFORM,
+              key, KEY_recompute_recompute_granularity,
+              "offload_modules has layer_input, the input of a checkpoint, which needs "
+              "recompute_granularity full and recompute_method uniform") &&
+         need(s, d, s->offload.mode != MODE_PR7575, KEY_offload_mode, key,
+              "offload_modules layer_input with offload.mode pr7575 is not modelled: each changes "
+              "when a group comes back") &&
+         need(s, d, s->training.cuda_graph_impl == GRAPHS_NONE, KEY_training_cuda_graph_impl, key,
+              "offload_modules layer_input with cuda_graph_impl is not modelled") &&
+         need(s, d, s->software.megatron >= MEGATRON_MAIN_2026_08, KEY_software_megatron, key,
+              "offload_modules layer_input is modelled with software.megatron main_2026_08 alone");
+}
+
 /* Conditions for copies inside a captured graph (transformer_layer.py, _set_offload_modules). */
 static bool check_captured(const settings *s, diag *d)
 {
@@ -1004,7 +1075,8 @@ static bool check_version(const settings *s, diag *d)
 static bool conditions(const settings *s, diag *d)
 {
   assert(s->offload.system == SYSTEM_megatron || s->offload.system == SYSTEM_megatron_pr1752);
-  return check_version(s, d) && check_neighbours(s, d) && check_modules(s, d) && check_graphs(s, d);
+  return check_version(s, d) && check_neighbours(s, d) && check_modules(s, d) &&
+         check_layer_input(s, d) && check_graphs(s, d);
 }
 
 /* ---- comparison: of the modules that offload_modules knows, those that this model has ---- */

@@ -27,6 +27,8 @@ CHECKPOINTS = "docs/examples/hf-checkpoints.yaml"
 PREDICTED = {
     "two-layers.svg": "docs/examples/one-layer.yaml --set num_layers=2",
     "megatron.svg": "docs/examples/one-layer.yaml --set num_layers=4",
+    "layer-input.svg": "docs/examples/one-layer.yaml --set num_layers=4 --set offload_modules=layer_input "
+                       "--set recompute_granularity=full --set recompute_method=uniform --set recompute_num_layers=1",
     "optimizer-on-host.svg": "docs/examples/one-layer.yaml --set system=none --set fine_grained_activation_offloading=false "
                              "--set offload_modules= --set use_distributed_optimizer=true "
                              "--set use_precision_aware_optimizer=true --set optimizer_cpu_offload=true "

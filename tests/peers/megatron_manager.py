@@ -16,6 +16,7 @@ A log has for each step a list of events in issue order; a tensor is [micro-batc
     ["h2d", stream, tensor]      a copy back
     ["join", stream, on]         stream waits for all that another stream was given so far
     ["wait", stream, on, [...]]  stream waits for an event on another stream, after these copies
+    ["work"]                     a checkpoint's recomputation and backward, where layer_input is a group
     ["stop", message]            the manager raised an exception
 """
 
@@ -29,11 +30,11 @@ import types
 from megatron_manager_fixes import mend
 
 # A layer's groups in the order in which forward commits them.
-COMMITS = ("qkv_linear", "core_attn", "attn_proj", "attn_norm", "expert_fc1", "moe_act", "mlp_norm")
+COMMITS = ("layer_input", "qkv_linear", "core_attn", "attn_proj", "attn_norm", "expert_fc1", "moe_act", "mlp_norm")
 
 # Forward in parts, as an overlapped pass runs them: + enters a group, - commits it.
 FORWARD = {
-    "attention": ("+attn_norm", "+qkv_linear", "-qkv_linear", "+core_attn", "-core_attn", "+attn_proj", "-attn_proj",
+    "attention": ("+layer_input", "-layer_input", "+attn_norm", "+qkv_linear", "-qkv_linear", "+core_attn", "-core_attn", "+attn_proj", "-attn_proj",
                   "-attn_norm", "+mlp_norm"),
     "mlp": ("+expert_fc1", "-expert_fc1", "+moe_act", "-moe_act"),
     "combine": ("-mlp_norm",),
@@ -47,7 +48,7 @@ BACKWARD = {
     "mlp": ("!mlp_norm", "-moe_act", "=moe_act", "+moe_act", "-expert_fc1", "=expert_fc1", "+expert_fc1"),
     "attention": ("=mlp_norm", "+mlp_norm", "-attn_norm", "!attn_norm", "-attn_proj", "=attn_proj", "+attn_proj",
                   "!qkv_linear", "-core_attn", "=core_attn", "+core_attn", "-qkv_linear", "=qkv_linear", "+qkv_linear",
-                  "=attn_norm", "+attn_norm"),
+                  "=attn_norm", "+attn_norm", "-layer_input", "=layer_input", "+layer_input"),
 }
 # The recomputed module, and how many of the group's tensors it reads: the last ones.
 RECOMPUTED = {"attn_norm": ("layernorm", 1), "mlp_norm": ("layernorm", 1), "qkv_linear": ("mla_up_proj", 3)}
@@ -97,6 +98,7 @@ class Tensor:
     def __init__(self, label, size, device="cuda"):
         self.label, self.size, self.device = label, size, types.SimpleNamespace(type=device)
         self.shape = (size,)
+        self.is_cuda = False
 
     def numel(self):
         return self.size
@@ -219,6 +221,8 @@ class Layer:
             call(self.at_commit[name].on_group_commit_backward, name=name, group=self.groups[name])
         elif action == "=":
             self.unpack(name, len(self.tags[name]))
+            if name == "layer_input":
+                LOG.append(["work"])
         elif action == "!":
             recomputed, reads = RECOMPUTED[name]
             if recomputed in self.job["recompute"]:

@@ -2,7 +2,7 @@
 
 OFFSIM_MEGATRON_MANAGER names copies of megatron/core/pipeline_parallel/fine_grained_activation_offload.py: main's of August
 2026 as "as_released=FILE", and after it, with commas, that of a tag after the version of software.megatron:
-"core_v0.18=FILE". tests/peers/megatron_manager.py runs them; for the modes fixed and pr7575 main's, with the changes of
+"core_v0.18=FILE", and that of pull request #5218, "layer_input=FILE". tests/peers/megatron_manager.py runs them; for the modes fixed and pr7575 main's, with the changes of
 megatron_manager_fixes.py.
 """
 
@@ -33,7 +33,27 @@ MOE = ["num_experts=8", "moe_ffn_hidden_size=1024", "moe_grouped_gemm=true", "mo
 # ---- drawing ---------------------------------------------------------------------------------------------------------
 
 MENDED = ["fixed", "pr7575"]
+INPUTS = "layer_input"  # of the checkpoints of full recomputation
 VERSIONS = ["core_v0.16", "core_v0.17", "core_v0.18", "core_v0.19"]  # and main, which is the default
+
+
+def draw_inputs(r):
+    """The first layer of each checkpoint has the group."""
+    stages, layers_of_chunk, of_checkpoint = r.choice([1, 2, 4]), r.choice([1, 2, 3, 6]), r.choice([1, 1, 2, 4])
+    virtual = r.choice([1, 1, 2]) if stages > 1 else 1
+    layers, microbatches = stages * virtual * layers_of_chunk, r.choice([1, 2, 4, 8]) * (stages if virtual > 1 else 1)
+    inflight, rank = r.choice([None, None, 0, 1, 2]), r.randrange(stages)
+    keys = ["offload_modules=layer_input", f"num_layers={layers}", f"pipeline_model_parallel_size={stages}", f"world_size={stages}",
+            f"global_batch_size={microbatches}", "use_distributed_optimizer=false", "min_offloaded_tensor_size=1024",
+            "nvte_cpu_offload_v1=true", "recompute_granularity=full", "recompute_method=uniform",
+            f"recompute_num_layers={of_checkpoint}"]
+    if virtual > 1:
+        keys.append(f"num_virtual_stages_per_pipeline_rank={virtual}")
+    if inflight is not None:
+        keys.append(f"fine_grained_offloading_max_inflight_offloads={inflight}")
+    chunk = [["layer_input"] if layer % of_checkpoint == 0 else [] for layer in range(layers_of_chunk)]
+    return keys, {"pp_rank": rank, "virtual_stages": virtual, "chunks": [chunk] * virtual, "delta_bytes": 0, "fraction": 1.0,
+                  "max_inflight": inflight, "recompute": [], "overlap": False, "iterations": 2, "mended": False}
 
 
 def draw(r, mode):
@@ -90,7 +110,7 @@ Read = collections.namedtuple("Read", "passes events tensors")
 
 def read(text):
     """The passes in order (a pass comes back where another overlaps it), the events as the manager's log has them, and by
-    chunk and commit the bytes of what leaves."""
+    chunk and commit the bytes of what leaves. Kernels of layers in backward are work."""
     passes, events, tensors, host_bytes, host, recorded = [], [], {}, {}, {}, {}
     since_record, commits, current = collections.defaultdict(list), collections.Counter(), None
     for line in text.splitlines():
@@ -101,6 +121,8 @@ def read(text):
             passes += [current] if current else []
         elif current is None or not words:
             continue
+        elif words[0] == "kernel" and current[0] == "B" and " @ layer " in line:
+            events.append(["work"])
         elif words[0] == "host_alloc":
             host_bytes[words[2]] = int(re.search(r" (\d+) bytes", line)[1])
         elif words[:2] == ["wait", "d2h"]:
@@ -146,11 +168,13 @@ def order_of(passes):
     return [group for group in order if group]
 
 
-def comparable(events):
-    """Without what orders nothing: waits for events after no copy, of which compilation leaves some out, and repeated waits.
-    Tensors of a group that are fetched at their use come in the order of their use."""
+def comparable(events, has_work):
+    """Without what orders nothing: waits for events after no copy, of which compilation leaves some out, repeated waits, and
+    work after work. Tensors of a group that are fetched at their use come in the order of their use."""
     kept, seen = [], []
     for event in events:
+        if event[0] == "work" and (not has_work or kept[-1:] == [event]):
+            continue
         if event[0] != "wait":
             kept.append(event)
         elif event[3] and event not in seen:
@@ -173,7 +197,7 @@ def jobs_of(offsim, mode):
     r = random.Random(f"manager {mode}")
     found = []
     while len(found) < SETTINGS:
-        keys, job = draw(r, mode)
+        keys, job = draw_inputs(r) if mode == INPUTS else draw(r, mode)
         options = [*sets(*keys), "--rank", str(job["pp_rank"]), BASE]
         warmup = offsim("plan", "--iteration", "warmup", *options)
         if warmup.status != 0 and "tensor_pop" not in warmup.stderr:
@@ -199,14 +223,14 @@ def difference(keys, job, warmup, steady, logs):
             return f"{keys}: the manager says {log[-1:]}, offsim {run.stderr.strip()[-300:] or 'nothing'}"
         if stopped:
             return None
-        mine, its = comparable(read(run.stdout).events), comparable(log)
+        mine, its = (comparable(events, ["work"] in log) for events in (read(run.stdout).events, log))
         if mine != its:
             at = next((i for i, (a, b) in enumerate(zip(mine, its)) if a != b), min(len(mine), len(its)))
             return f"{keys}, rank {job['pp_rank']}, event {at}: {mine[at - 2:at + 6]}, the manager {its[at - 2:at + 6]}"
     return None
 
 
-@pytest.mark.parametrize("mode", ["as_released", *MENDED, *VERSIONS])
+@pytest.mark.parametrize("mode", ["as_released", *MENDED, *VERSIONS, INPUTS])
 def test_same_copies_and_waits(offsim, mode):
     given = GIVEN.get("as_released" if mode in MENDED else mode)
     if given is None:
@@ -218,4 +242,4 @@ def test_same_copies_and_waits(offsim, mode):
     different = [found for row, logs in zip(drawn, json.loads(done.stdout)) if (found := difference(*row, logs))]
     assert not different, f"{len(different)} of {SETTINGS}:\n" + "\n".join(different[:5])
     assert any("recompute" in key for keys, *_ in drawn for key in keys)
-    assert any(len(passes) > 1 for _, job, _, _ in drawn for passes in job["order"])
+    assert mode == INPUTS or any(len(passes) > 1 for _, job, _, _ in drawn for passes in job["order"])

@@ -434,6 +434,16 @@ def mend_megatron_offload(r, system, scenario):
     offload["offload_modules"] = [name for name in modules if name not in unfit] or ["core_attn"] * bool(modules)
 
 
+def move_layer_inputs(scenario):
+    """Where there are checkpoints of layers, their inputs are what fine-grained offloading may move."""
+    training, offload = scenario["training"], scenario["offload"]
+    scenario["recompute"]["recompute_method"] = "uniform"
+    offload["offload_modules"] = ["layer_input"]
+    if offload.get("mode") == "pr7575":
+        offload["mode"] = "fixed"
+    training.pop("cuda_graph_impl", None)
+
+
 def mend_megatron(r, system, scenario):
     model, parallel, training, recompute = (scenario[name] for name in ("model", "parallel", "training", "recompute"))
     mend_megatron_offload(r, system, scenario)
@@ -453,6 +463,8 @@ def mend_megatron(r, system, scenario):
     if training.get("cuda_graph_impl") == "full_iteration":
         training.pop("cuda_graph_modules", None)
         training["check_for_nan_in_loss_and_grad"] = False
+    if system == "megatron" and recompute.get("recompute_granularity") == "full" and r.random() < 0.7:
+        move_layer_inputs(scenario)
 
 
 def draw(seed):

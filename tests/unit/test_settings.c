@@ -145,7 +145,7 @@ static void test_wrong_texts(void **state)
   expect_read_error("offload:\n  offload_modules: [core_attn, mlp]\n",
                     "run.yaml:2:20: error: offload_modules is \"mlp\"; it must be attn_norm, "
                     "qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act, "
-                    "fused_group_mlp, gdp_qkv or mlp_act");
+                    "fused_group_mlp, gdp_qkv, layer_input or mlp_act");
   expect_set_error("hiden_size", "1",
                    "--set: error: there is no key \"hiden_size\"; did you mean model.hidden_size?");
   expect_set_error("hidden_dropout", "2",

@@ -37,14 +37,29 @@ static tensor_id gathered_input(graph *g, const settings *s, tensor_id part)
   return gathered_sequence(g, s, "input_gathered", part);
 }
 
+/* Pull request #5218: a checkpoint's input is a group of offload_modules layer_input. */
+static group_id begin_input(graph *g, const settings *s, uint32_t layer)
+{
+  if (!marks_group(s, OFFLOAD_LAYER_INPUT)) return 0;
+  group_id group = graph_group_start(g, "layer_input");
+  g->groups.items[group].layer = (int32_t)layer;
+  assert(g->layer < 0 && "the group is around layers");
+  return group;
+}
+
 static tensor_id checkpointed(graph *g, const settings *s, const struct stage_content *stage,
                               uint32_t from, uint32_t to, tensor_id hidden)
 {
+  group_id group = begin_input(g, s, stage->layers[from]);
   tensor_id input = distributed_input(g, s, hidden);
   region_id region = graph_region_begin(g, REGION_CHECKPOINT, &input, 1);
   tensor_id whole = input == hidden ? hidden : gathered_input(g, s, input);
   tensor_id out = layers_between(g, s, stage, from, to, whole);
   graph_region_end(g, region, out);
+  if (group != 0) {
+    graph_group_hooks_end(g, group);
+    graph_group_commit(g, group);
+  }
   return out;
 }
 
