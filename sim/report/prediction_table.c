@@ -194,6 +194,16 @@ static const char *layers_of(const settings *s, uint32_t rank, arena *a)
   return strlen(text) <= 16 ? text : arena_printf(a, "%.13s...", text);
 }
 
+/* What letters in that column mean. */
+static const char *layers_legend(const settings *s)
+{
+  bool mtp = false;
+  for (int64_t i = 0; i < s->derived.virtual_stages * s->parallel.pipeline_model_parallel_size; i++)
+    mtp |= s->derived.stages[i].mtp_layers > 0;
+  return mtp ? "E: with the embedding, m: multi-token prediction, L: the loss"
+             : "E: with the embedding, L: the loss";
+}
+
 static const char *cell_of(const view *v, const column *c, uint32_t rank)
 {
   arena *a = v->memory;
@@ -379,7 +389,7 @@ void prediction_table(const prediction *p, const measured_bytes *measured, bool 
     print_head(&v);
     fputc('\n', out);
   }
-  fprintf(out, "Memory, %s on each GPU\n", v.bytes.name);
+  fprintf(out, "Memory, %s on each GPU; layers %s\n", v.bytes.name, layers_legend(p->settings));
   print_columns(&v, memory_columns, MEMORY_COLUMNS);
   if (!brief) print_details(&v);
   verdict_table(&v);
