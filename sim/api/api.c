@@ -159,7 +159,7 @@ const char *offsim_check(offsim_run *run)
   safety found;
   size_t length;
   if (!begin(&c, run)) return end(&c);
-  if (safety_find(&found, &c.settings, &c.a, &c.d)) {
+  if (safety_find(&found, &c.settings, run->threads, &c.a, &c.d)) {
     FILE *out = open_text(&run->text, &length);
     findings_json(found.iterations, SAFETY_ITERATIONS, out);
     fclose(out);

@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "sim/base/file.h"
+#include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
 #include "sim/load/load.h"
 #include "sim/predict/safety.h"
@@ -64,7 +65,7 @@ static bool check_text(const check_options *o, arena *a, diag *d)
   plan p;
   if (!load_plan(&p, o->plan, a, d)) return false;
   verification v;
-  verify_plan(&v, &p, NULL, a);
+  verify_plan(&v, &p, NULL, threads_or_cores(0), a);
   bool safe = print_findings(o, &(verified_iteration){ o->plan, &v }, 1, a, d);
   verification_release(&v);
   plan_release(&p);
@@ -95,8 +96,8 @@ static bool check_compiled(const check_options *o, arena *a, diag *d)
   const machine *m;
   safety found;
   if (!load_settings(&o->load, &s, &m, a, d)) return false;
-  bool safe =
-      safety_find(&found, &s, a, d) && print_findings(o, found.iterations, SAFETY_ITERATIONS, a, d);
+  bool safe = safety_find(&found, &s, threads_or_cores(0), a, d) &&
+              print_findings(o, found.iterations, SAFETY_ITERATIONS, a, d);
   safety_release(&found);
   return safe;
 }

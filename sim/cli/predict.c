@@ -252,10 +252,11 @@ static void print_unsafe(const verified_iteration *iterations, uint32_t count)
 }
 
 /* False: there is no plan, or it is unsafe and its first error is printed. */
-static bool check_first(bool *unsafe, const settings *s, arena *a, diag *d)
+static bool check_first(bool *unsafe, const predict_options *o, const settings *s, arena *a,
+                        diag *d)
 {
   safety found;
-  bool compiled = safety_find(&found, s, a, d);
+  bool compiled = safety_find(&found, s, threads_or_cores(o->threads), a, d);
   *unsafe = compiled && !found.safe;
   if (*unsafe) print_unsafe(found.iterations, SAFETY_ITERATIONS);
   safety_release(&found);
@@ -333,7 +334,7 @@ static bool predict_text(const predict_options *o, bool *unsafe, arena *a, diag 
   plan p;
   if (m == NULL || !load_plan(&p, o->plan, a, d)) return false;
   verification v;
-  verify_plan(&v, &p, NULL, a);
+  verify_plan(&v, &p, NULL, threads_or_cores(o->threads), a);
   *unsafe = !v.safe;
   if (*unsafe) print_unsafe(&(verified_iteration){ o->plan, &v }, 1);
   bool ok = v.safe && simulate_and_print(&p, m, o->json, a, d);
@@ -371,7 +372,7 @@ static bool run(const predict_options *o, bool *failed, arena *a, diag *d)
   }
   if (!check_plot(o, &s, d)) return false;
   if (o->compare_systems) return compare(o, &given, &s, m, a, d);
-  return (!o->check || check_first(failed, &s, a, d)) && report(o, &given, &s, m, failed, a, d);
+  return (!o->check || check_first(failed, o, &s, a, d)) && report(o, &given, &s, m, failed, a, d);
 }
 
 int verb_predict(int argc, char **argv)

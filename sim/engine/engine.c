@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/memory.h"
+#include "sim/base/parallel.h"
 #include "sim/base/units.h"
 #include "sim/engine/costs.h"
 #include "sim/engine/host_walk.h"
@@ -628,19 +629,36 @@ static void share_out_times(timeline *t, const plan *p)
   assert(next == t->times_ps + 2 * ops);
 }
 
-/* By rank and op; NULL: nothing is slowed. */
-static const int64_t **slowdown_of_ranks(const timeline *t, const engine *e, arena *a)
+/* Ranks have memory of their own: threads share none. */
+typedef struct slowing {
+  const timeline *times;
+  const engine *engine;
+  const int64_t **ppm; /* by rank and op */
+  arena *memory;       /* by rank */
+} slowing;
+
+static void slow_rank(void *context, uint32_t i)
 {
-  const int64_t **ppm = ARENA_ARRAY(a, const int64_t *, t->rank_count);
+  const slowing *x = context;
+  const rank_state *r = &x->engine->ranks[i];
+  assert(r->out->end_of_rank_ps <= x->times->step_ps);
+  const undisturbed u = { r->plan, r->costs, r->out->start_ps, r->out->end_ps, x->times->step_ps };
+  x->ppm[i] = slowdown_ppm(&u, x->engine->machine, &x->memory[i]);
+}
+
+/* By rank and op; NULL: nothing is slowed. */
+static const int64_t **slowdown_of_ranks(const timeline *t, const engine *e, uint32_t threads,
+                                         arena *a)
+{
+  slowing x = { t, e, ARENA_ARRAY(a, const int64_t *, t->rank_count),
+                ARENA_ARRAY(a, arena, t->rank_count) };
   bool slowed = false;
+  parallel_for(t->rank_count, threads, slow_rank, &x);
   for (uint32_t i = 0; i < t->rank_count; i++) {
-    const rank_state *r = &e->ranks[i];
-    assert(r->out->end_of_rank_ps <= t->step_ps);
-    const undisturbed u = { r->plan, r->costs, r->out->start_ps, r->out->end_ps, t->step_ps };
-    ppm[i] = slowdown_ppm(&u, e->machine, a);
-    slowed |= ppm[i] != NULL;
+    arena_take(a, &x.memory[i]);
+    slowed |= x.ppm[i] != NULL;
   }
-  return slowed ? ppm : NULL;
+  return slowed ? x.ppm : NULL;
 }
 
 /* Resets the figures, which the next simulation adds up op by op. */
@@ -713,7 +731,7 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
 
 bool simulate(timeline *t, const plan *p, const machine *m, const rank_place *places, diag *d)
 {
-  return simulate_held(t, p, m, places, NULL, d);
+  return simulate_held(t, p, m, places, NULL, 1, d);
 }
 
 static bool run(timeline *t, engine *e, diag *d)
@@ -737,7 +755,7 @@ static bool run(timeline *t, engine *e, diag *d)
 }
 
 bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_place *places,
-                   const hold_list *holds, diag *d)
+                   const hold_list *holds, uint32_t threads, diag *d)
 {
   *t = (timeline){ .rank_count = p->rank_count };
   if (!sizes_are_countable(p, d)) return false;
@@ -747,7 +765,7 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
   const call_cost *costs = call_costs(p, m, &scratch);
   engine e = engine_new(t, p, m, places, holds, costs, &scratch);
   bool complete = run(t, &e, d);
-  const int64_t **ppm = complete ? slowdown_of_ranks(t, &e, &scratch) : NULL;
+  const int64_t **ppm = complete ? slowdown_of_ranks(t, &e, threads, &scratch) : NULL;
   assert(!complete || t->step_ps >= 0);
   if (ppm != NULL) {
     forget_figures(t);

@@ -45,9 +45,10 @@ typedef struct timeline {
 
 /* False after a diag error: the plan deadlocks, and the message says where. */
 bool simulate(timeline *t, const plan *p, const machine *m, const rank_place *places, diag *d);
-/* The same with holds of host threads; `holds`: [rank_count], NULL: none. */
+/* The same with holds of host threads; `holds`: [rank_count], NULL: none. It does not depend on `threads`,
+ * at least 1. */
 bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_place *places,
-                   const hold_list *holds, diag *d);
+                   const hold_list *holds, uint32_t threads, diag *d);
 void timeline_release(timeline *t);
 
 #endif

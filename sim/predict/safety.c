@@ -2,14 +2,14 @@
 
 #include <assert.h>
 
-bool safety_find(safety *found, const settings *s, arena *a, diag *d)
+bool safety_find(safety *found, const settings *s, uint32_t threads, arena *a, diag *d)
 {
   *found = (safety){ 0 };
   if (!compile(&found->first, s, ITERATION_WARMUP, a, d) ||
       !compile(&found->later, s, ITERATION_STEADY, a, d))
     return false;
-  verify_plan(&found->verified[0], &found->first.plan, NULL, a);
-  verify_plan(&found->verified[1], &found->later.plan, &found->first.plan, a);
+  verify_plan(&found->verified[0], &found->first.plan, NULL, threads, a);
+  verify_plan(&found->verified[1], &found->later.plan, &found->first.plan, threads, a);
   found->iterations[0] = (verified_iteration){ "warmup", &found->verified[0] };
   found->iterations[1] = (verified_iteration){ "steady", &found->verified[1] };
   assert(found->first.plan.rank_count == found->later.plan.rank_count);
@@ -17,11 +17,11 @@ bool safety_find(safety *found, const settings *s, arena *a, diag *d)
   return found->complete = true;
 }
 
-plan_safety plan_safety_of(const plan *p, const plan *before)
+plan_safety plan_safety_of(const plan *p, const plan *before, uint32_t threads)
 {
   arena scratch = { 0 };
   verification v;
-  verify_plan(&v, p, before, &scratch);
+  verify_plan(&v, p, before, threads, &scratch);
   plan_safety found = { .errors = v.counts[SEVERITY_ERROR] };
   for (uint32_t f = 0; f < v.findings.count && found.first_kind == NULL; f++) {
     const finding *one = &v.findings.items[f];
@@ -48,9 +48,9 @@ bool settings_are_safe(const settings *s, diag *d)
   arena scratch = { 0 };
   compilation first = { 0 }, later = { 0 };
   bool safe = compile(&first, s, ITERATION_WARMUP, &scratch, d) &&
-              plan_safety_of(&first.plan, NULL).errors == 0 &&
+              plan_safety_of(&first.plan, NULL, 1).errors == 0 &&
               compile(&later, s, ITERATION_STEADY, &scratch, d) &&
-              plan_safety_of(&later.plan, &first.plan).errors == 0;
+              plan_safety_of(&later.plan, &first.plan, 1).errors == 0;
   compilation_release(&later);
   compilation_release(&first);
   arena_release(&scratch);

@@ -22,7 +22,7 @@ typedef struct safety {
 
 /* The first iteration, and a later one, which finds the pools of host buffers that the first has
  * made. False after a diag error. Release it in either case. */
-bool safety_find(safety *found, const settings *s, arena *a, diag *d);
+bool safety_find(safety *found, const settings *s, uint32_t threads, arena *a, diag *d);
 void safety_release(safety *found);
 
 #endif

@@ -27,7 +27,7 @@ static inline bool summary_is_safe(const safety_summary *s)
 }
 
 /* `before`: the plan of the iteration before it, or NULL. */
-plan_safety plan_safety_of(const plan *p, const plan *before);
+plan_safety plan_safety_of(const plan *p, const plan *before, uint32_t threads);
 
 safety_summary safety_summary_of(const plan_safety *first, const plan_safety *later);
 

@@ -312,7 +312,7 @@ static void time_iteration(turn *t, uint32_t kind)
   setting_run *r = t->run;
   timeline_release(&r->times[kind]);
   if (!simulate_held(&r->times[kind], &r->compiled[kind].plan, r->machine, r->places,
-                     t->holds[kind], &t->errors[kind]))
+                     t->holds[kind], r->threads, &t->errors[kind]))
     return;
   r->predicted[kind].step_ps = r->times[kind].step_ps;
   t->is_timed[kind] = true;
@@ -331,9 +331,9 @@ static void work_on_plan(void *context, uint32_t work)
   else if (work == TIME_FIRST && !t->is_timed[ITERATION_WARMUP] && !t->first_untimed)
     time_iteration(t, ITERATION_WARMUP);
   else if (work == VERIFY_STEADY)
-    t->safety[ITERATION_STEADY] = plan_safety_of(steady, first);
+    t->safety[ITERATION_STEADY] = plan_safety_of(steady, first, t->run->threads);
   else if (work == VERIFY_FIRST)
-    t->safety[ITERATION_WARMUP] = plan_safety_of(first, NULL);
+    t->safety[ITERATION_WARMUP] = plan_safety_of(first, NULL, t->run->threads);
 }
 
 /* ---- turns ---- */

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "sim/base/parallel.h"
 #include "sim/verify/findings.h"
 
 static const struct {
@@ -258,17 +259,47 @@ static int by_place(const void *left, const void *right)
   return a->stream < b->stream ? -1 : a->stream > b->stream;
 }
 
-void verify_plan(verification *v, const plan *p, const plan *before, arena *a)
+/* Ranks have findings of their own until all are found: threads share none. */
+typedef struct verifying {
+  const verification *all;
+  const plan *before;
+  verification *of_rank; /* [rank_count] */
+} verifying;
+
+static void verify_rank(void *context, uint32_t rank)
+{
+  const verifying *x = context;
+  verification *v = &x->of_rank[rank];
+  arena scratch = { 0 };
+  *v = (verification){ .plan = x->all->plan, .order = x->all->order, .stuck = x->all->stuck };
+  find_buffer_races(v, rank, x->before, &scratch);
+  find_event_faults(v, rank, &scratch);
+  find_leaks(v, rank, &scratch);
+  arena_release(&scratch);
+}
+
+static void take_findings(verification *v, verification *of_rank)
+{
+  uint32_t places = v->places.count;
+  for (uint32_t i = 0; i < of_rank->places.count; i++)
+    *ARRAY_PUSH(&v->places) = of_rank->places.items[i];
+  for (uint32_t i = 0; i < of_rank->findings.count; i++) {
+    finding f = of_rank->findings.items[i];
+    if (f.place_count > 0) f.places += places;
+    add_finding(v, f);
+  }
+  v->assumed += of_rank->assumed;
+  verification_release(of_rank);
+}
+
+void verify_plan(verification *v, const plan *p, const plan *before, uint32_t threads, arena *a)
 {
   *v = (verification){ .plan = p, .order = plan_order_new(p, a) };
   find_deadlocks(v, a);
-  for (uint32_t r = 0; r < p->rank_count; r++) {
-    arena scratch = { 0 };
-    find_buffer_races(v, r, before, &scratch);
-    find_event_faults(v, r, &scratch);
-    find_leaks(v, r, &scratch);
-    arena_release(&scratch);
-  }
+  verifying x = { v, before, ARENA_ARRAY(a, verification, p->rank_count) };
+  parallel_for(p->rank_count, threads, verify_rank, &x);
+  for (uint32_t r = 0; r < p->rank_count; r++)
+    take_findings(v, &x.of_rank[r]);
   if (v->findings.count > 0)
     qsort(v->findings.items, v->findings.count, sizeof *v->findings.items, by_place);
   for (uint32_t i = 0; i < v->findings.count; i++)

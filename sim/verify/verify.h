@@ -96,9 +96,10 @@ typedef struct verification {
   bool safe; /* no error */
 } verification;
 
-/* `before`: the previous iteration, which left its pools of host buffers, or NULL: none. The order
- * that findings refer to is in `a`; release the verification too. */
-void verify_plan(verification *v, const plan *p, const plan *before, arena *a);
+/* `before`: the previous iteration, which left its pools of host buffers, or NULL: none. The result does
+ * not depend on `threads`, at least 1. The order that findings refer to is in `a`; release the
+ * verification too. */
+void verify_plan(verification *v, const plan *p, const plan *before, uint32_t threads, arena *a);
 void verification_release(verification *v);
 
 const char *finding_name(finding_kind kind);

@@ -21,7 +21,7 @@ static double verify_once(const plan *p)
   arena a = { 0 };
   verification v;
   double start = now_s();
-  verify_plan(&v, p, NULL, &a);
+  verify_plan(&v, p, NULL, 1, &a);
   double taken = now_s() - start;
   verification_release(&v);
   arena_release(&a);

@@ -295,7 +295,7 @@ static void test_holds_are_exposed_by_direction(void **state)
     add_memory(r, CLASS_TRANSIENT);
     host_hold hold = { .at = until + 1, .until = until };
     hold_list holds[RANKS] = { { &hold, 1, 1 } };
-    assert_true(simulate_held(&b.times, &b.plan, b.machine, b.places, holds, &d));
+    assert_true(simulate_held(&b.times, &b.plan, b.machine, b.places, holds, 1, &d));
     const rank_timeline *t = &b.times.ranks[0];
     assert_int_equal(t->exposed_d2h_ps, reads ? 0 : FILE_PS);
     assert_int_equal(t->exposed_h2d_ps, reads ? FILE_PS : 0);

@@ -185,7 +185,7 @@ static replay_result simulate_tape_on(tape *t, const machine *m, const hold_list
   rank_place place = { .host = 0, .gpu = 0, .multiplicity = 1 };
   replay_release(t->replay);
   t->replay = replay_new(&(replay_options){ .capacity_bytes = 40 * MIB }, &t->memory);
-  assert_true(simulate_held(&times, &t->plan, m, &place, holds, &d));
+  assert_true(simulate_held(&times, &t->plan, m, &place, holds, 1, &d));
   t->times = times.ranks[0];
   t->times.start_ps = ARENA_ARRAY(&t->memory, int64_t, t->rank->ops.count);
   memcpy(t->times.start_ps, times.ranks[0].start_ps, t->rank->ops.count * sizeof(int64_t));

@@ -28,7 +28,7 @@ static void assert_errors_without(const char *text, uint32_t missing, const char
   plan_parse(&p, "t.plan", text, strlen(text), &a, &d);
   assert_string_equal(d.message, "");
   p.ranks[0].ops.count -= missing;
-  verify_plan(&v, &p, NULL, &a);
+  verify_plan(&v, &p, NULL, 1, &a);
   for (uint32_t i = 0; i < v.findings.count; i++) {
     const finding *f = &v.findings.items[i];
     size_t length = strlen(found);

@@ -29,7 +29,7 @@ static void check(checked *c, const char *text)
   *c = (checked){ 0 };
   plan_parse(&c->plan, "t.plan", text, strlen(text), &c->memory, &d);
   assert_string_equal(d.message, "");
-  verify_plan(&c->v, &c->plan, NULL, &c->memory);
+  verify_plan(&c->v, &c->plan, NULL, 1, &c->memory);
 }
 
 static void release(checked *c)
