@@ -1,3 +1,4 @@
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -91,6 +92,11 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+  /* Each prediction of a search asks for what the last one has released. malloc would return those
+   * pages to the kernel, which clears them again. sim/base/memory.c keeps larger blocks. */
+  (void)mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  (void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
+
   /* A write beyond the file size limit fails and is reported; the signal must not end the program. */
   signal(SIGXFSZ, SIG_IGN);
   file_remove_unfinished_at_end();
