@@ -20,7 +20,7 @@ def tune(offsim, *arguments):
 def draw(seed):
     """A model, pipeline and memory budget that leave some of a few hundred settings."""
     d = random.Random(seed)
-    pp, layers = d.choice([(1, 3), (1, 6), (2, 4), (2, 8)])
+    pp, layers = d.choice([(1, 3), (1, 4), (2, 4), (2, 8)])
     micro_batches = d.choice([1, 2, 4])
     arguments = [LAYER, "--machine", d.choice(["H200-SXM", "H100-SXM", "A100-SXM-PCIe4", "GB200"]),
                  "--set", f"num_layers={layers}", "--set", f"pipeline_model_parallel_size={pp}",
