@@ -31,9 +31,11 @@ enum { DEVICE_STREAMS = STREAM_HOST };
  * POSTED  next <  issued, posted, once only
  */
 typedef struct stream_state {
-  uint32_t next;   /* the stream's next op, issued or not; NO_OP: all are done */
-  bool posted;     /* that op is queued at the links, or waits for the other side of its message */
-  int64_t free_ps; /* the stream has done everything before it */
+  uint32_t next;    /* the stream's next op, issued or not; NO_OP: all are done */
+  bool posted;      /* that op is queued at the links, or waits for the other side of its message */
+  bool begun;       /* ... and the link has begun that copy, */
+  int64_t begun_ps; /* ... then */
+  int64_t free_ps;  /* the stream has done everything before it */
   int64_t held_until_ps; /* the latest event that the stream has waited for */
   uint8_t blamed;  /* plan_stream blamed for a wait for it: if it copies both ways, the last copy's
                    * direction */
@@ -283,8 +285,9 @@ static bool pass_queue(const engine *e, rank_state *r, const plan_op *o)
   if (most == 0) return true;
   assert(s->queued <= most);
   if (s->queued == most) {
-    if (s->next <= s->oldest) return false;
-    wait_until(r, r->out->start_ps[s->oldest], (plan_stream)o->stream);
+    bool begins = s->next == s->oldest && s->begun;
+    if (s->next <= s->oldest && !begins) return false;
+    wait_until(r, begins ? s->begun_ps : r->out->start_ps[s->oldest], (plan_stream)o->stream);
     s->oldest = next_of_queue(r, s->oldest);
     s->queued--;
   }
@@ -549,7 +552,7 @@ static void run_ranks(engine *e)
 }
 
 /* Returns the stream that a wait for such a copy is blamed on. */
-static plan_stream count_busy(rank_state *r, op_kind kind, const link_completion *done)
+static plan_stream count_busy(rank_state *r, op_kind kind, const link_event *done)
 {
   int64_t taken_ps = done->end_ps - done->start_ps;
   assert(op_is_copy(kind) && taken_ps >= 0);
@@ -562,7 +565,7 @@ static plan_stream count_busy(rank_state *r, op_kind kind, const link_completion
   return kind == OP_D2H || kind == OP_DISK_WRITE ? STREAM_D2H : STREAM_H2D;
 }
 
-static void complete_copy(engine *e, const link_completion *done)
+static void complete_copy(engine *e, const link_event *done)
 {
   rank_state *r = &e->ranks[done->rank];
   stream_state *s = &r->streams[done->stream];
@@ -576,8 +579,21 @@ static void complete_copy(engine *e, const link_completion *done)
     expose(r, direction, max_i64(s->free_ps, r->out->start_ps[index]), done->end_ps);
   else
     s->blamed = (uint8_t)direction;
-  s->posted = false;
+  s->posted = s->begun = false;
   finish_op(r, s, index, done->start_ps, done->end_ps);
+  wake(e, r);
+  run_rank(e, r);
+}
+
+/* A host thread may wait for this copy to leave its stream's queue. */
+static void begin_copy(engine *e, const link_event *begun)
+{
+  rank_state *r = &e->ranks[begun->rank];
+  stream_state *s = &r->streams[begun->stream];
+  assert(s->posted && !s->begun && s->next < r->issued);
+  s->begun = true;
+  s->begun_ps = begun->start_ps;
+  if (s->queued < e->machine->issue.queue_ops || s->oldest != s->next) return;
   wake(e, r);
   run_rank(e, r);
 }
@@ -736,11 +752,14 @@ bool simulate(timeline *t, const plan *p, const machine *m, const rank_place *pl
 
 static bool run(timeline *t, engine *e, diag *d)
 {
-  link_completion done;
+  link_event event;
   bool complete = true;
   run_ranks(e);
-  while (!e->too_long && links_next(e->links, &done)) {
-    complete_copy(e, &done);
+  while (!e->too_long && links_next(e->links, &event)) {
+    if (event.ended)
+      complete_copy(e, &event);
+    else
+      begin_copy(e, &event);
     run_ranks(e);
   }
   if (e->too_long) return report_too_long(d);

@@ -282,9 +282,9 @@ static void find_next(const links *l, host_links *h)
   }
 }
 
-/* A copy may become known late, as when its host thread waited for a place in a stream's queue: after
- * the link has passed the time at which it was ready. That past no longer changes, so the bytes move
- * from now on. */
+/* A host thread that waits for a copy to begin learns of it when the copy's latency is over: a copy that
+ * it then issues may have been ready before, with less latency. That past no longer changes, so its
+ * bytes move from now on. */
 static int64_t earliest_ps(const links *l, uint32_t index, const link_copy *copy)
 {
   int64_t now_ps = l->hosts[l->host_of_lane[index]].now_ps;
@@ -319,33 +319,32 @@ static void begin_transfer(lane *n)
   n->first = first_waiting(n);
 }
 
-/* Handles a host's next event; true if a copy ended. */
-static bool handle(links *l, host_links *h, link_completion *done)
+/* Handles a host's next event. */
+static void handle(links *l, host_links *h, link_event *event)
 {
   uint32_t index = h->next_lane;
   assert(&l->hosts[l->host_of_lane[index]] == h && h->next_ps != INT64_MAX);
   lane *n = &l->lanes[index];
   pass_time(l, h, h->next_ps);
-  bool ended = n->transfers;
-  if (ended) {
+  *event = (link_event){ .rank = index / LANE_KINDS, .ended = n->transfers };
+  if (event->ended) {
     assert(n->start_ps <= h->now_ps && n->free_ps <= h->now_ps && "time never goes back");
     n->transfers = false;
-    n->free_ps = h->now_ps;
-    *done = (link_completion){ index / LANE_KINDS, n->stream, n->start_ps, h->now_ps };
+    event->end_ps = n->free_ps = h->now_ps;
   } else {
     begin_transfer(n);
   }
+  event->stream = n->stream;
+  event->start_ps = n->start_ps;
   set_rates(l, h);
   find_next(l, h);
-  return ended;
 }
 
-bool links_next(links *l, link_completion *done)
+bool links_next(links *l, link_event *event)
 {
-  for (;;) {
-    host_links *first = &l->hosts[l->winners[1]];
-    assert(l->winners[1] < l->host_count);
-    if (first->next_ps == INT64_MAX) return false;
-    if (handle(l, first, done)) return true;
-  }
+  host_links *first = &l->hosts[l->winners[1]];
+  assert(l->winners[1] < l->host_count);
+  if (first->next_ps == INT64_MAX) return false;
+  handle(l, first, event);
+  return true;
 }

@@ -55,14 +55,15 @@ typedef struct link_copy {
  * one posted copy. */
 void links_post(links *l, uint32_t rank, lane_kind kind, uint32_t stream, const link_copy *copy);
 
-typedef struct link_completion {
+typedef struct link_event {
   uint32_t rank;
   uint32_t stream;
+  bool ended;       /* else the copy's latency is over, and its bytes begin to move */
   int64_t start_ps; /* when the engine began it */
-  int64_t end_ps;
-} link_completion;
+  int64_t end_ps;   /* ended */
+} link_event;
 
-/* Returns the next copy to end, by (time, rank, kind of lane). False: no copy is posted. */
-bool links_next(links *l, link_completion *done);
+/* Returns the next copy to begin or to end, by (time, rank, kind of lane). False: no copy is posted. */
+bool links_next(links *l, link_event *event);
 
 #endif

@@ -196,6 +196,27 @@ static void test_full_queue_holds_the_host(void **state)
   bench_end(b, &holder);
 }
 
+/* A copy leaves the queue when it begins, not when it ends: what the host issues then is in time. */
+static void test_full_queue_of_copies(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  rank_plan *r = &b->plan.ranks[0];
+  b->machine->issue.queue_ops = 1;
+  add_kernel(&b->plan, 0, STREAM_COMPUTE, 2 * K);
+  add_join(r, STREAM_H2D, STREAM_COMPUTE);
+  uint32_t first = add_copy(r, OP_H2D, STREAM_H2D, 8 * K);
+  uint32_t second = add_copy(r, OP_H2D, STREAM_H2D, 8 * K);
+  uint32_t other = add_copy(r, OP_D2H, STREAM_D2H, 8 * K);
+  bench_run(b);
+  assert_int_equal(start_of(b, 0, first), 2 * K);
+  assert_int_equal(start_of(b, 0, second), end_of(b, 0, first));
+  assert_int_equal(start_of(b, 0, other), 2 * K);
+  assert_true(end_of(b, 0, first) > 2 * K);
+  bench_end(b, &holder);
+}
+
 static void test_graph_is_issued_at_once(void **state)
 {
   (void)state;
@@ -820,6 +841,7 @@ int main(void)
     cmocka_unit_test(test_host_prepares_a_pass_once),
     cmocka_unit_test(test_host_gets_batches_at_both_ends),
     cmocka_unit_test(test_full_queue_holds_the_host),
+    cmocka_unit_test(test_full_queue_of_copies),
     cmocka_unit_test(test_graph_is_issued_at_once),
     cmocka_unit_test(test_host_waits_for_a_copy),
     cmocka_unit_test(test_a_wait_beside_the_hosts_counts_once),
