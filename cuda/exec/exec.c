@@ -25,8 +25,7 @@ static bool choose_driver(cuda_exec *e, diag *d)
   (void)d;
   return true;
 #else
-  return diag_refused(d, "cuda: %u GPUs requested; this offsim was built without CUDA",
-                      e->options.gpus);
+  return diag_refused(d, "this offsim was built without CUDA; --gpus 0 runs on the CPU instead");
 #endif
 }
 

@@ -25,9 +25,9 @@ const curve_point *curve_on_compute(const rank_plan *p, const rank_timeline *t,
   *count = 0;
   for (uint32_t i = 0; i < p->ops.count; i++) {
     const plan_op *o = &p->ops.items[i];
-    last = bytes[i];
-    if (o->kind == OP_ALLOC || o->kind == OP_FREE)
+    if (op_changes_memory(o) && (i == 0 || bytes[i] != last))
       highest = bytes[i] > highest ? bytes[i] : highest;
+    last = bytes[i];
     if (o->stream != STREAM_COMPUTE || !op_takes_time(o)) continue;
     add_point(points, count, t->start_ps[i], highest != INT64_MIN ? highest : last);
     highest = INT64_MIN;
@@ -36,4 +36,18 @@ const curve_point *curve_on_compute(const rank_plan *p, const rank_timeline *t,
   add_point(points, count, end_ps, last);
   assert(*count > 0);
   return points;
+}
+
+const int64_t *pinned_curve(const rank_plan *p, arena *a)
+{
+  int64_t *bytes = ARENA_ARRAY(a, int64_t, (size_t)p->ops.count + 1), now = 0;
+  for (uint32_t i = 0; i < p->ops.count; i++) {
+    const plan_op *o = &p->ops.items[i];
+    bool changes = o->kind == OP_HOST_ALLOC || o->kind == OP_HOST_FREE;
+    const plan_buffer *b = changes ? &p->buffers.items[o->arg] : NULL;
+    if (b != NULL && b->purpose == CLASS_PINNED_HOST)
+      now += o->kind == OP_HOST_ALLOC ? b->bytes : -b->bytes;
+    bytes[i] = now;
+  }
+  return bytes;
 }

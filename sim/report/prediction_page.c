@@ -148,8 +148,8 @@ static void put_phases(const shown *g, uint32_t rank)
 
 /* ---- memory ---- */
 
-/* Of values after each op that change memory, at the host's time. */
-static void put_curve(const shown *g, uint32_t rank, const char *name, const int64_t *bytes)
+/* Of values after each op, at the host's time. */
+static void put_on_host(const shown *g, uint32_t rank, const char *name, const int64_t *bytes)
 {
   const rank_plan *ops = &g->plan->ranks[rank];
   const int64_t *start_ps = g->p->steady_timeline.ranks[rank].start_ps;
@@ -161,23 +161,31 @@ static void put_curve(const shown *g, uint32_t rank, const char *name, const int
   page_curve_end(&c);
 }
 
-static void put_curves(const shown *g, uint32_t rank)
+/* ... in program order, when compute gets there. */
+static void put_on_compute(const shown *g, uint32_t rank, const char *name, const int64_t *bytes,
+                           arena *scratch)
 {
-  arena scratch = { 0 };
   uint32_t count;
-  const memory_curve *curve = &g->p->curves[rank];
-  const curve_point *points =
-      curve_on_compute(&g->plan->ranks[rank], &g->p->steady_timeline.ranks[rank],
-                       curve->allocated_bytes, &count, &scratch);
-  fprintf(g->out, "\"curves\": {");
-  page_curve c = page_curve_begin(g->out, "allocated", g->p->result.step_ps);
+  const curve_point *points = curve_on_compute(
+      &g->plan->ranks[rank], &g->p->steady_timeline.ranks[rank], bytes, &count, scratch);
+  page_curve c = page_curve_begin(g->out, name, g->p->result.step_ps);
   for (uint32_t i = 0; i < count; i++)
     page_curve_put(&c, points[i].at_ps, points[i].bytes);
   page_curve_end(&c);
+}
+
+static void put_curves(const shown *g, uint32_t rank)
+{
+  arena scratch = { 0 };
+  const memory_curve *curve = &g->p->curves[rank];
+  fprintf(g->out, "\"curves\": {");
+  put_on_compute(g, rank, "allocated", curve->allocated_bytes, &scratch);
   fprintf(g->out, ",\n");
-  put_curve(g, rank, "live", curve->live_bytes);
+  put_on_host(g, rank, "live", curve->live_bytes);
   fprintf(g->out, ",\n");
-  put_curve(g, rank, "reserved", curve->reserved_bytes);
+  put_on_host(g, rank, "reserved", curve->reserved_bytes);
+  fprintf(g->out, ",\n");
+  put_on_compute(g, rank, "pinned", pinned_curve(&g->plan->ranks[rank], &scratch), &scratch);
   fprintf(g->out, "},\n");
   arena_release(&scratch);
 }

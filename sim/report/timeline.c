@@ -79,12 +79,6 @@ static timeline_curve live(const rank_of *r)
   return c;
 }
 
-static bool changes_memory(const plan_op *o)
-{
-  return o->kind == OP_ALLOC || o->kind == OP_FREE || o->kind == OP_HOST_ALLOC ||
-         o->kind == OP_HOST_FREE;
-}
-
 /* Each change. */
 static timeline_curve changes(const rank_of *r, const char *name, const int64_t *bytes)
 {
@@ -92,25 +86,11 @@ static timeline_curve changes(const rank_of *r, const char *name, const int64_t 
   timeline_point *points;
   timeline_curve c = new_curve(r, name, &points);
   for (uint32_t i = 0; i < r->ops->ops.count; i++) {
-    if (!changes_memory(&r->ops->ops.items[i]) || bytes[i] == value) continue;
+    if (!op_changes_memory(&r->ops->ops.items[i]) || bytes[i] == value) continue;
     value = bytes[i];
     points[c.count++] = (timeline_point){ r->times->start_ps[i], value };
   }
   return c;
-}
-
-static int64_t *pinned_bytes(const rank_of *r)
-{
-  int64_t *bytes = ARENA_ARRAY(r->memory, int64_t, (size_t)r->ops->ops.count + 1), now = 0;
-  for (uint32_t i = 0; i < r->ops->ops.count; i++) {
-    const plan_op *o = &r->ops->ops.items[i];
-    bool changes = o->kind == OP_HOST_ALLOC || o->kind == OP_HOST_FREE;
-    const plan_buffer *b = changes ? &r->ops->buffers.items[o->arg] : NULL;
-    if (b != NULL && b->purpose == CLASS_PINNED_HOST)
-      now += o->kind == OP_HOST_ALLOC ? b->bytes : -b->bytes;
-    bytes[i] = now;
-  }
-  return bytes;
 }
 
 static timeline_curve *curves_of(const rank_of *r)
@@ -120,7 +100,7 @@ static timeline_curve *curves_of(const rank_of *r)
   curves[1] = live(r);
   /* What the allocator has obtained from the driver; page-locked host memory that buffers hold. */
   curves[2] = changes(r, "reserved bytes", r->prediction->curves[r->rank].reserved_bytes);
-  curves[3] = changes(r, "pinned bytes", pinned_bytes(r));
+  curves[3] = changes(r, "pinned bytes", pinned_curve(r->ops, r->memory));
   return curves;
 }
 

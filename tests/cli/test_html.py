@@ -77,6 +77,19 @@ def test_timeline_agrees_with_the_figures(page):
         assert peak == sum(result["peak_by_class"].values())
 
 
+def test_pinned_memory_is_that_of_the_plan(offsim, page):
+    for number, rank in enumerate(block(page, "timeline")["ranks"]):
+        sizes, now, most = {}, 0, 0
+        for words in map(str.split, offsim("plan", PROXY, "--rank", number, check=0).stdout.splitlines()):
+            if words[:2] == ["host_alloc", "host"] and "pinned_host" in words:
+                sizes[words[2]] = int(words[words.index("bytes") - 1])
+                now += sizes[words[2]]
+            elif words[:2] == ["host_free", "host"]:
+                now -= sizes.get(words[2], 0)
+            most = max(most, now)
+        assert max(rank["curves"]["pinned"][1::2]) == most > 0
+
+
 def test_large_plans_stay_small(offsim):
     page = offsim("predict", "tests/bench/deepseek-v3.yaml", "--html", "-", check=0).stdout
     timeline = block(page, "timeline")

@@ -7,7 +7,7 @@ const LEFT = timeline.ranks.some((r) => r.lanes.some((lane) => lane.side && lane
 const COLOURS = ["#0072b2", "#e69f00", "#f0e442", "#8c6d5a", "#cc79a7", "#009e73", "#d55e00", "#56b4e9", ""];
 const WAITS = COLOURS.length - 1;
 const LANE_NAMES = { d2h: "to the host", h2d: "from the host", comm: "communication" };
-const CURVE_COLOURS = { allocated: "#0072b2", live: "#009e73", reserved: "#d55e00" };
+const CURVE_COLOURS = { allocated: "#0072b2", live: "#009e73", reserved: "#d55e00", pinned: "#cc79a7" };
 /* The two sides of a comparison, in their order. */
 const SIDE_COLOURS = ["#0072b2", "#d55e00"];
 
