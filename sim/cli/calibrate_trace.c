@@ -41,8 +41,10 @@ static void print_host(const fit_result *r, bool knows_step)
     puts("host         the trace has no calls; its times are the base's");
     return;
   }
-  printf("host         %" PRIu32 " stretches between launches; the GPU idles %.1f %% of the step\n",
-         r->host_rows, (double)r->idle_permille / 10);
+  printf("host         %" PRIu32
+         " stretches between launches; the GPU idles %.1f %% of the step and only "
+         "copies %.1f %%\n",
+         r->host_rows, (double)r->idle_permille / 10, (double)r->copies_permille / 10);
   if (knows_step)
     printf("profiler     %" PRId64 " ns an event of the host are taken out\n", r->event_ns);
   else

@@ -9,8 +9,9 @@
 #include "sim/machine/call_time.h"
 #include "sim/predict/places.h"
 
-/* Above this part of the step without work on the GPU, the host decides how long the step is. */
-enum { HOST_BOUND_PERMILLE = 100 };
+/* Above this part of the step without work on the GPU, the host decides how long the step is; above this
+ * part in which only copies run, they do. */
+enum { HOST_BOUND_PERMILLE = 100, COPY_BOUND_PERMILLE = 100 };
 
 /* What a profiler adds to an event where the step does not show it: measured 2026-11, PyTorch 2.11's
  * profiler beside Megatron-LM, 2 to 4 us. And the most that is tried. */
@@ -91,21 +92,24 @@ static bool search(const trial *t, trial_set *set, int64_t low, int64_t high, bo
 
 /* ---- the step ---- */
 
-static int64_t idle_permille(const issues *x, arena *a)
+static void look_at_step(fit_result *r, const issues *x, arena *a)
 {
   run_summary s = run_summary_of(x->run, a);
   int64_t length_ns = max_i64(1, x->end_ns - x->begin_ns);
-  return muldiv_i64(max_i64(0, length_ns - s.work_busy_ns), 1000, length_ns);
+  assert(s.kernel_busy_ns <= s.work_busy_ns);
+  r->idle_permille = muldiv_i64(max_i64(0, length_ns - s.work_busy_ns), 1000, length_ns);
+  r->copies_permille = muldiv_i64(s.work_busy_ns - s.kernel_busy_ns, 1000, length_ns);
 }
 
 static bool fit_step(const trial *t, diag *d)
 {
   fit_result *r = t->result;
   bool knows_step = t->input->step_ps > 0, host_bound = r->idle_permille > HOST_BOUND_PERMILLE;
+  bool copy_bound = r->copies_permille > COPY_BOUND_PERMILLE;
   if (r->host_rows > 0) set_event(t, knows_step ? USUAL_EVENT_NS : 0);
   if (knows_step && host_bound && r->host_rows > 0) {
     if (!search(t, set_event, 0, MOST_EVENT_NS, true, d)) return false;
-  } else if (knows_step && !host_bound) {
+  } else if (knows_step && !host_bound && !copy_bound) {
     if (!search(t, set_clock, LEAST_CLOCK, MOST_CLOCK, false, d)) return false;
   }
   return predicted_step(t, &r->step_ps, d);
@@ -147,7 +151,7 @@ static bool fit_sides_of(fit_result *r, const fit_sides *f, arena *a, diag *d)
 {
   count(r, f->matched);
   r->passes_agree = f->matched->passes_agree;
-  r->idle_permille = idle_permille(f->issued, a);
+  look_at_step(r, f->issued, a);
   fit_kernels(f, r, a);
   r->found_calls = r->calls.count;
   keep_calls(r, f->input->base);

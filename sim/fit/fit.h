@@ -14,7 +14,8 @@
  *
  * A profiler slows the host down, and a step after a pause finds a cool GPU. The time of a step
  * without the profiler decides both: the profiler's cost of an event if the GPU is idle a part of the
- * step, else the clock of products and attention.
+ * step, else the clock of products and attention. If the GPU only copies for a part of the step, it
+ * does not depend on the clock, which stays the trace's.
  */
 #ifndef OFFSIM_SIM_FIT_FIT_H
 #define OFFSIM_SIM_FIT_FIT_H
@@ -53,13 +54,14 @@ typedef struct fit_row {
 typedef struct fit_result {
   fit_row rows[FIT_CLASSES];
   calibration keys;
-  sampled_calls calls;    /* to free; first those of the trace, then those of the base */
-  uint32_t found_calls;   /* of the trace */
-  bool passes_agree;      /* as many forward and backward passes as predicted, in the same order */
-  uint32_t host_rows;     /* stretches of host work; 0: the trace has no calls */
-  int64_t event_ns;       /* what the profiler adds to each event of the host; -1: not known */
-  int64_t clock_permille; /* what the step's time adds to products and attention; 1000: nothing */
-  int64_t idle_permille;  /* of the trace's step: neither kernel nor copy */
+  sampled_calls calls;     /* to free; first those of the trace, then those of the base */
+  uint32_t found_calls;    /* of the trace */
+  bool passes_agree;       /* as many forward and backward passes as predicted, in the same order */
+  uint32_t host_rows;      /* stretches of host work; 0: the trace has no calls */
+  int64_t event_ns;        /* what the profiler adds to each event of the host; -1: not known */
+  int64_t clock_permille;  /* what the step's time adds to products and attention; 1000: nothing */
+  int64_t idle_permille;   /* of the trace's step: neither kernel nor copy */
+  int64_t copies_permille; /* ... a copy without a kernel */
   int64_t base_step_ps, step_ps; /* predicted on the base, and on the machine that was found */
 } fit_result;
 

@@ -114,6 +114,18 @@ def test_profiler_slows_the_host(offsim, tmp_path):
     assert step(offsim, found, *scenario) == pytest.approx(true, rel=0.01)
 
 
+def test_copies_say_nothing_about_the_clock(offsim, tmp_path):
+    """Where copies decide the step, a logged step 2 percent shorter does not make products faster."""
+    scenario, keep = ["docs/examples/hf-layers.yaml", *sets("system=trl")], sets("system=none")
+    trace, found = tmp_path / "trace.json", tmp_path / "found.yaml"
+    offsim("predict", *scenario, "--machine", "H200-SXM", "--trace", trace, check=0)
+    shorter = 0.98 * step(offsim, "H200-SXM", *scenario)
+    told = offsim("calibrate", "--from", trace, "--step-time", shorter, "--base", "H200-SXM", "-o", found, *scenario, check=0).stdout
+    assert float(re.search(r"only copies (\S+) %", told)[1]) > 10 and "clock" not in told
+    true = step(offsim, "H200-SXM", *scenario, *keep)
+    assert step(offsim, found, *scenario, *keep) == pytest.approx(true, rel=0.02)
+
+
 def test_gpu_of_the_trace(offsim, tmp_path):
     """The base is the shipped machine of the GPU that the trace names."""
     trace = tmp_path / "trace.json"

@@ -1,12 +1,13 @@
 """Forward and backward of Llama-like layers in plain PyTorch: step time and peak memory.
 
-    python3 tests/peers/llama_layers.py [--layers 16] [--steps 10] MODE...
+    python3 tests/peers/llama_layers.py [--layers 16] [--steps 10] [--trace FOLDER] MODE...
 
 MODE: keep (everything stays on the GPU), recompute (torch.utils.checkpoint around each layer),
 trl (TRL's OffloadActivations with the model's parameters registered, as its trainer uses it;
 from an installed trl, or from the file that --trl names). Needs a GPU. Prints a JSON object for
 each mode: median milliseconds of the steps after two warm-up steps, and torch's
-max_memory_allocated.
+max_memory_allocated. With --trace, one step more runs under the profiler, whose trace becomes
+FOLDER/MODE.trace.json.gz, for offsim calibrate --from.
 
 The model: each layer is rms_norm, one qkv linear split into views, causal attention with grouped queries,
 an output linear, a residual add, rms_norm, one gate-up linear chunked into views, silu(gate) * up, a down
@@ -17,12 +18,14 @@ Gradients are kept; there is no optimizer.
 import argparse
 import importlib.util
 import json
+import pathlib
 import statistics
 import time
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 
@@ -102,19 +105,25 @@ def measure(mode, o):
         parameter.grad = torch.zeros_like(parameter)
     context = offloading(model, o.trl) if mode == "trl" else Nothing()
     torch.cuda.reset_peak_memory_stats()
-    times = []
-    for _ in range(2 + o.steps):
-        torch.cuda.synchronize()
+
+    def step():
         begin = time.perf_counter()
         with context:
             loss = model(tokens, labels)
         loss.backward()
         torch.cuda.synchronize()
-        times.append(1000 * (time.perf_counter() - begin))
+        return 1000 * (time.perf_counter() - begin)
+
+    torch.cuda.synchronize()
+    times = [step() for _ in range(2 + o.steps)]
     print(json.dumps({"mode": mode, "step_ms": round(statistics.median(times[2:]), 2),
                       "max_memory_allocated": torch.cuda.max_memory_allocated(),
                       "static": torch.cuda.memory_allocated(), "torch": torch.__version__,
                       "gpu": torch.cuda.get_device_name()}), flush=True)
+    if o.trace:
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
+            step()
+        recorded.export_chrome_trace(str(pathlib.Path(o.trace) / f"{mode}.trace.json.gz"))
 
 
 def main():
@@ -128,6 +137,7 @@ def main():
     p.add_argument("--vocabulary", type=int, default=32000)
     p.add_argument("--tokens", type=int, default=8192)
     p.add_argument("--steps", type=int, default=10)
+    p.add_argument("--trace", metavar="FOLDER", help="profile one more step of each mode")
     p.add_argument("--trl", help="TRL's activation_offloading.py, where trl is not installed")
     o = p.parse_args()
     for mode in o.modes:
