@@ -2,7 +2,7 @@
 
 #include "sim/base/units.h"
 
-/* NULL: it has no lane. */
+/* NULL: it has no lane. One stream for both directions has one, as in a plan. */
 static const char *lane_of(const run_summary *s, const real_span *w)
 {
   static const char *const lanes[STREAM_ROLES] = { [ROLE_COMPUTE] = "compute",
@@ -10,7 +10,8 @@ static const char *lane_of(const run_summary *s, const real_span *w)
                                                    [ROLE_D2H] = "d2h",
                                                    [ROLE_H2D] = "h2d" };
   if (w->track == s->offload_stream && w->kind == REAL_D2H) return "d2h";
-  if (w->track == s->reload_stream && w->kind == REAL_H2D) return "h2d";
+  if (w->track == s->reload_stream && w->kind == REAL_H2D)
+    return s->reload_stream == s->offload_stream ? "d2h" : "h2d";
   return lanes[s->streams[w->track].role];
 }
 

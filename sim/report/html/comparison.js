@@ -3,7 +3,8 @@
 
 const MOST = 10;
 const isReal = figures.sources !== undefined, isTimed = isReal || figures.step_ps_predicted !== undefined;
-const percent = (part, whole) => (whole > 0 ? `${part > 0 ? "+" : ""}${(100 * part / whole).toFixed(2)} %` : "-");
+/* Nothing of what is hardly there: not of some nanoseconds. */
+const percent = (part, whole) => (whole > 0 && Math.abs(part) < 100 * whole ? `${part > 0 ? "+" : ""}${(100 * part / whole).toFixed(2)} %` : "-");
 const seconds = (s) => (s === null ? "-" : time(s * 1e9));
 const picoseconds = (ps) => time(ps / 1e3);
 const signed = (n, textOf) => (n < 0 ? `\u2212${textOf(-n)}` : n > 0 ? `+${textOf(n)}` : "0");

@@ -2,10 +2,10 @@
 const timeline = JSON.parse(by("timeline").textContent);
 const FIELDS = 7, LANE = 26, GAP = 8, RIGHT = 12, CURVE = 210;
 /* Where the names of lanes end; with a side they are longer. */
-const LEFT = timeline.ranks.some((r) => r.lanes.some((lane) => lane.side && lane.side.length > 1)) ? 170 : 110;
+const LEFT = timeline.ranks.some((r) => r.lanes.some((lane) => lane.side && lane.side.length > 1)) ? 185 : 110;
 /* Okabe and Ito's palette, which colour-blind people tell apart. */
 const COLOURS = ["#0072b2", "#e69f00", "#f0e442", "#8c6d5a", "#cc79a7", "#009e73", "#d55e00", "#56b4e9", ""];
-const WAITS = COLOURS.length - 1;
+const WAITS = COLOURS.length - 1, BACK = WAITS - 1;
 const LANE_NAMES = { d2h: "to the host", h2d: "from the host", comm: "communication" };
 const CURVE_COLOURS = { allocated: "#0072b2", live: "#009e73", reserved: "#d55e00", pinned: "#cc79a7" };
 /* The two sides of a comparison, in their order. */
@@ -25,7 +25,8 @@ function lanesOf(rank) {
       start[i] = at + lane.slices[i * FIELDS];
       at = end[i] = start[i] + lane.slices[i * FIELDS + 1];
     }
-    const name = [LANE_NAMES[lane.stream] || lane.stream, lane.side].filter((t) => t).join(", "), own = top;
+    const both = lane.stream === "d2h" && lane.slices.some((kind, i) => i % FIELDS === 2 && kind === BACK);
+    const name = [both ? "to, from the host" : LANE_NAMES[lane.stream] || lane.stream, lane.side].filter((t) => t).join(", "), own = top;
     top += LANE + (l + 1 < all.length && all[l + 1].stream === lane.stream ? 2 : GAP);
     return { stream: lane.stream, name, top: own, n, start, end, raw: lane.slices };
   });
