@@ -84,6 +84,7 @@ typedef struct derived_settings {
   bool *layer_is_moe;           /* [num_layers] */
   /* hf [num_layers]: with a sliding window; with rotary tables */
   bool *layer_slides, *layer_rotates;
+  bool *layer_recomputes;   /* hf [num_layers]: with recompute_granularity full */
   bool *layer_is_linear;    /* hf [num_layers]: linear attention in place of attention */
   bool window_is_shorter;   /* hf: the sliding window hides keys of the sequence */
   bool *layer_is_offloaded; /* by layer of a chunk: cpu_offloading_layers; NULL without it */

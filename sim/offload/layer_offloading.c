@@ -129,8 +129,8 @@ static const char *defects(void *state)
 bool layer_offloading_goes_beside(system_choice system)
 {
   assert(system != SYSTEM_EMPTY && (uint32_t)system < OFFLOAD_SYSTEM_COUNT);
-  bool moves_parameters = system == SYSTEM_save_on_cpu || system == SYSTEM_veomni;
-  return offload_systems[system].scope == OFFLOAD_STEP && !moves_parameters;
+  bool others = system == SYSTEM_save_on_cpu || system == SYSTEM_veomni || system == SYSTEM_planned;
+  return offload_systems[system].scope == OFFLOAD_STEP && !others;
 }
 
 /* Inputs of checkpoints and outputs of attention, together, take both copying streams. */

@@ -276,6 +276,78 @@ static void add_systems(choosing *x)
   }
 }
 
+/* ---- offload system planned ---- */
+
+enum { PLANNED_LEVELS = 6, PLANNED_LAYER_STEPS = 4 };
+
+/* `count` of the model's layers, spread evenly, as recompute_layers says it. */
+static const char *spread_layers(const choosing *x, int64_t count)
+{
+  int64_t layers = x->resolved->model.num_layers;
+  const char *text = "(";
+  assert(count > 0 && count <= layers);
+  for (int64_t i = 0; i < layers; i++) {
+    bool chosen = (i + 1) * count / layers > i * count / layers;
+    text = arena_printf(x->memory, "%s%c%d", text, i == 0 ? '[' : ',', chosen);
+  }
+  return arena_printf(x->memory, "%s])", text);
+}
+
+/* A negative level: nothing moves. What checkpoints keep, "": no result of an operator; NULL: there are
+ * no checkpoints. */
+static space_choice planned(choosing *x, int64_t level_bytes, const char *kept, int64_t layers)
+{
+  space_choice c = { 0 };
+  set(x, &c, KEY_offload_system, level_bytes < 0 ? "none" : "planned");
+  if (level_bytes >= 0) set(x, &c, KEY_offload_planned_device_bytes, number(x, level_bytes));
+  set(x, &c, KEY_recompute_recompute_granularity, kept != NULL ? "full" : "");
+  if (kept == NULL) return c;
+  set(x, &c, KEY_recompute_recompute_method, "uniform");
+  set(x, &c, KEY_recompute_recompute_num_layers, "1");
+  if (layers < x->resolved->model.num_layers)
+    set(x, &c, KEY_recompute_recompute_layers, spread_layers(x, layers));
+  if (*kept == '\0') return c;
+  set(x, &c, KEY_recompute_selective_checkpointing, "true");
+  set(x, &c, KEY_recompute_selective_checkpointing_save, kept);
+  return c;
+}
+
+static int64_t bound_of(choosing *x, const space_choice *choice)
+{
+  settings s;
+  arena scratch = { 0 };
+  diag quiet = { .quiet = true };
+  int64_t bytes = -1;
+  if (settings_with(x, choice, &s) && !allocated_bound(&bytes, &s, &scratch, &quiet)) bytes = -1;
+  arena_release(&scratch);
+  return bytes;
+}
+
+/* Checkpoints of all kinds, of layers spread evenly. */
+static void add_checkpoints(choosing *x, int64_t level_bytes)
+{
+  static const char *const kept[] = { "", "attention", "attention,aten::mm" };
+  int64_t layers = x->resolved->model.num_layers;
+  add(x, planned(x, level_bytes, NULL, 0));
+  for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
+    for (int64_t step = 1, before = 0; step <= PLANNED_LAYER_STEPS; step++) {
+      int64_t count = layers * step / PLANNED_LAYER_STEPS;
+      if (count > before) add(x, planned(x, level_bytes, kept[k], count));
+      before = count;
+    }
+}
+
+/* From what the layer that saves most saves, which planned_device_bytes 0 means, to what all save. */
+static void add_planned(choosing *x)
+{
+  space_choice least = planned(x, 0, NULL, 0), most = planned(x, -1, NULL, 0);
+  int64_t least_bytes = bound_of(x, &least), most_bytes = bound_of(x, &most);
+  add_checkpoints(x, -1);
+  if (least_bytes < 0 || most_bytes <= least_bytes) return;
+  for (int64_t level = 0; level < PLANNED_LEVELS; level++)
+    add_checkpoints(x, muldiv_i64(most_bytes - least_bytes, level, PLANNED_LEVELS));
+}
+
 /* ---- the axes ---- */
 
 static void add_segments(choosing *x)
@@ -292,12 +364,14 @@ static bool varies_recompute(const space *s)
   return space_varies(s, KEY_recompute_recompute_granularity) ||
          space_varies(s, KEY_recompute_recompute_method) ||
          space_varies(s, KEY_recompute_recompute_modules) ||
-         space_varies(s, KEY_recompute_recompute_num_layers);
+         space_varies(s, KEY_recompute_recompute_num_layers) ||
+         space_varies(s, KEY_recompute_recompute_layers);
 }
 
 static bool varies_offload(const space *s)
 {
-  return space_varies(s, KEY_offload_system) || space_varies(s, KEY_offload_offload_modules) ||
+  return space_varies(s, KEY_offload_system) || space_varies(s, KEY_offload_planned_device_bytes) ||
+         space_varies(s, KEY_offload_offload_modules) ||
          space_varies(s, KEY_offload_fine_grained_activation_offloading) ||
          space_varies(s, KEY_offload_activation_offload_fraction) ||
          space_varies(s, KEY_offload_cpu_offloading) ||
@@ -310,7 +384,10 @@ bool choices_add(space *to, const settings *given, const settings *resolved, are
   bool recomputes = !varies_recompute(to), offloads = !varies_offload(to);
   bool segments = !space_varies(to, KEY_software_expandable_segments);
   if (uses_hf(resolved)) {
-    if (recomputes && offloads) add_systems(&x);
+    if (recomputes && offloads) {
+      add_systems(&x);
+      add_planned(&x);
+    }
   } else {
     if (recomputes) add_recomputes(&x);
     if (!take_axis(&x, to, d)) return false;

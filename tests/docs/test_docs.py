@@ -48,6 +48,7 @@ PREDICTED = {
     "veomni.svg": f"{HF} --set system=veomni",
     "trl-sync.svg": f"{HF} --set system=trl_sync",
     "trl.svg": f"{HF} --set system=trl",
+    "planned.svg": f"{HF} --set system=planned",
     "verl.svg": "docs/examples/hf-layers.yaml --set system=verl --set fsdp=fsdp2 --set keep_gradients=false",
     "hidden-states.svg": CHECKPOINTS,
     "hidden-states-reentrant.svg": f"{CHECKPOINTS} --set system=hidden_states_reentrant",

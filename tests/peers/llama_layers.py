@@ -2,11 +2,12 @@
 
     python3 tests/peers/llama_layers.py [--layers 16] [--steps 10] [--trace FOLDER] MODE...
 
-MODE: keep (everything stays on the GPU), recompute (torch.utils.checkpoint around each layer),
-trl (TRL's OffloadActivations with the model's parameters registered, as its trainer uses it;
-from an installed trl, or from the file that --trl names). Needs a GPU. Prints a JSON object for
-each mode: median milliseconds of the steps after two warm-up steps, and torch's
-max_memory_allocated. With --trace, one step more runs under the profiler, whose trace becomes
+MODE: keep (everything stays on the GPU), recompute (torch.utils.checkpoint around each layer, or around those of
+--recompute-layers; what --save names is not computed again), planned (docs/examples/planned.py with --device-bytes,
+beside the checkpoints of --recompute-layers), trl (TRL's OffloadActivations with the model's parameters registered, as
+its trainer uses it; from an installed trl, or from the file that --trl names). Needs a GPU. Prints a JSON object for
+each mode: median milliseconds of the steps after two warm-up steps, and torch's max_memory_allocated, of all steps and
+of those after the warm-up. With --trace, one step more runs under the profiler, whose trace becomes
 FOLDER/MODE.trace.json.gz, for offsim calibrate --from.
 
 The model: each layer is rms_norm, one qkv linear split into views, causal attention with grouped queries,
@@ -26,7 +27,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+ATEN = torch.ops.aten
+SAVED = {"attention": [ATEN._scaled_dot_product_cudnn_attention.default, ATEN._scaled_dot_product_flash_attention.default],
+         "mm": [ATEN.mm.default]}
+
+
+PLANNED = pathlib.Path(__file__).resolve().parents[2] / "docs/examples/planned.py"
 
 
 class Layer(nn.Module):
@@ -58,9 +66,11 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, o, recompute):
+    def __init__(self, o, recomputed):
         super().__init__()
-        self.recompute = recompute
+        self.recomputed = recomputed
+        kept = [op for name in o.save for op in SAVED[name]]
+        self.how = {"context_fn": lambda: create_selective_checkpoint_contexts(kept)} if kept else {}
         self.embedding = nn.Embedding(o.vocabulary, o.hidden)
         self.layers = nn.ModuleList(Layer(o) for _ in range(o.layers))
         self.norm = nn.Parameter(torch.ones(o.hidden))
@@ -68,8 +78,8 @@ class Model(nn.Module):
 
     def forward(self, tokens, labels):
         x = self.embedding(tokens)
-        for layer in self.layers:
-            x = checkpoint(layer, x, use_reentrant=False) if self.recompute else layer(x)
+        for i, layer in enumerate(self.layers):
+            x = checkpoint(layer, x, use_reentrant=False, **self.how) if i in self.recomputed else layer(x)
         logits = self.head(F.rms_norm(x, x.shape[-1:], self.norm, 1e-5)).float()
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
@@ -82,11 +92,20 @@ class Nothing:
         return False
 
 
-def offloading(model, path):
-    if path:
-        spec = importlib.util.spec_from_file_location("trl_activation_offloading", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+def module_of(path):
+    spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def offloading(mode, model, o):
+    if mode == "planned":
+        return module_of(PLANNED).Planned(model, o.device_bytes)
+    if mode != "trl":
+        return Nothing()
+    if o.trl:
+        module = module_of(o.trl)
     else:
         from trl.models import activation_offloading as module
     context = module.OffloadActivations(use_streams=True)
@@ -95,15 +114,21 @@ def offloading(model, path):
     return context
 
 
+def recomputed(mode, o):
+    if mode == "recompute" and not o.recompute_layers:
+        return set(range(o.layers))
+    return set(o.recompute_layers) if mode in ("recompute", "planned") else set()
+
+
 def measure(mode, o):
     torch.manual_seed(1)
     with torch.device("cuda"):
-        model = Model(o, mode == "recompute").to(torch.bfloat16)
+        model = Model(o, recomputed(mode, o)).to(torch.bfloat16)
         tokens = torch.randint(o.vocabulary, (1, o.tokens))
         labels = torch.randint(o.vocabulary, (1, o.tokens))
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    context = offloading(model, o.trl) if mode == "trl" else Nothing()
+    context = offloading(mode, model, o)
     torch.cuda.reset_peak_memory_stats()
 
     def step():
@@ -115,9 +140,14 @@ def measure(mode, o):
         return 1000 * (time.perf_counter() - begin)
 
     torch.cuda.synchronize()
-    times = [step() for _ in range(2 + o.steps)]
-    print(json.dumps({"mode": mode, "step_ms": round(statistics.median(times[2:]), 2),
-                      "max_memory_allocated": torch.cuda.max_memory_allocated(),
+    for _ in range(2):
+        step()
+    first_peak = torch.cuda.max_memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    times = [step() for _ in range(o.steps)]
+    peak = torch.cuda.max_memory_allocated()
+    print(json.dumps({"mode": mode, "step_ms": round(statistics.median(times), 2),
+                      "max_memory_allocated": max(first_peak, peak), "steady_peak": peak,
                       "static": torch.cuda.memory_allocated(), "torch": torch.__version__,
                       "gpu": torch.cuda.get_device_name()}), flush=True)
     if o.trace:
@@ -126,9 +156,13 @@ def measure(mode, o):
         recorded.export_chrome_trace(str(pathlib.Path(o.trace) / f"{mode}.trace.json.gz"))
 
 
+def layers(text):
+    return [int(word) for word in text.split(",")]
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("modes", nargs="+", choices=["keep", "recompute", "trl"])
+    p.add_argument("modes", nargs="+", choices=["keep", "recompute", "planned", "trl"])
     p.add_argument("--layers", type=int, default=16)
     p.add_argument("--hidden", type=int, default=4096)
     p.add_argument("--ffn", type=int, default=14336)
@@ -137,6 +171,9 @@ def main():
     p.add_argument("--vocabulary", type=int, default=32000)
     p.add_argument("--tokens", type=int, default=8192)
     p.add_argument("--steps", type=int, default=10)
+    p.add_argument("--device-bytes", type=int, default=1 << 31, help="planned: of saved tensors")
+    p.add_argument("--recompute-layers", type=layers, default=[], metavar="LAYER,...")
+    p.add_argument("--save", action="append", default=[], choices=SAVED)
     p.add_argument("--trace", metavar="FOLDER", help="profile one more step of each mode")
     p.add_argument("--trl", help="TRL's activation_offloading.py, where trl is not installed")
     o = p.parse_args()

@@ -56,6 +56,7 @@ CORPUS = [
     ("trl", CHECKPOINTS, ["num_layers=2"], LATER),
     ("trl_sync", HF, ["num_layers=1"], LATER),
     ("save_on_cpu", HF, ["num_layers=1"], BOTH),
+    ("planned", HF, ["num_layers=2"], LATER),
     ("hidden_states", CHECKPOINTS, ["num_layers=3"], BOTH),
     ("hidden_states_reentrant", CHECKPOINTS, ["num_layers=3"], BOTH),
     ("selective_checkpointing", CHECKPOINTS, ["num_layers=3"], BOTH),

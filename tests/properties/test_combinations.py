@@ -63,6 +63,7 @@ def draw_hf_recompute(r):
         "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1,
         "use_reentrant": r.random() < 0.4,
         **maybe(r, 0.2, every_n_layers=r.choice([2, 3])),
+        **maybe(r, 0.3, recompute_layers=r.choice(["2", "3"])),
         **maybe(r, 0.2, selective_checkpointing=True),
         **maybe(r, 0.2, selective_checkpointing_save=r.sample(["attention", "aten::mm", "aten::addmm", "aten::bmm"], 2)),
     }
@@ -104,6 +105,7 @@ def draw_hf_offload(r, system):
         **maybe(r, 0.3, max_fwd_stash_size=r.choice([1, 2, 50])),
         **maybe(r, 0.2, trl_params_registered=False),
         **maybe(r, 0.2, exclude_output_layer=False),
+        **maybe(r, 0.5, planned_device_bytes=r.choice([1, 1 << 16, 1 << 20, 1 << 24])),
         **maybe(r, 0.2, min_offloaded_tensor_size=r.choice([0, 1024, 1 << 40])),
         **maybe(r, 0.2, selective_checkpointing_hidden_states=True),
         **maybe(r, 0.3, layer_offloading=True),
@@ -344,7 +346,9 @@ def mend_checkpoints(system, recompute, lora):
                          use_reentrant=reentrant[system])
     if system == "veomni":
         recompute.pop("use_reentrant", None)
-    if recompute.get("use_reentrant") or system not in ("none", "hidden_states", "selective_checkpointing"):
+    if recompute.get("recompute_granularity") != "full" or system not in ("none", "planned"):
+        recompute.pop("recompute_layers", None)
+    if recompute.get("use_reentrant") or system not in ("none", "hidden_states", "planned", "selective_checkpointing"):
         recompute.pop("selective_checkpointing", None)
     if not recompute.get("selective_checkpointing") and system != "selective_checkpointing" or lora:
         recompute.pop("selective_checkpointing_save", None)
@@ -353,7 +357,7 @@ def mend_checkpoints(system, recompute, lora):
 def mend_hf(system, scenario):
     parallel, training, offload = (scenario[section] for section in ("parallel", "training", "offload"))
     mend_checkpoints(system, scenario["recompute"], scenario["lora"])
-    if not scenario["lora"] or system in ("save_on_cpu", "verl", "veomni", "none"):
+    if not scenario["lora"] or system in ("save_on_cpu", "verl", "veomni", "planned", "none"):
         offload.pop("layer_offloading", None)
     if system in ("save_on_cpu", "layer_offloading") or "layer_offloading" in offload:
         parallel.pop("fsdp", None)

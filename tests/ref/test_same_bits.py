@@ -55,6 +55,8 @@ TWO_STAGES = ["pipeline_model_parallel_size=2", "world_size=2"]
 CHECKPOINTED = [*FULL, "use_reentrant=false"]
 REENTRANT = [*FULL, "use_reentrant=true"]
 
+PLANNED = system("planned", "min_offloaded_tensor_size=1")
+
 # Two layers of four, of two chunks.
 LINEAR = ["linear_num_value_heads=4", "linear_num_key_heads=2", "linear_key_head_dim=8", "linear_value_head_dim=16",
           "linear_attention_layers=2", "attention_output_gate=true", "seq_length=80"]
@@ -111,6 +113,11 @@ MATRIX = [
     ("trl", HF, [], system("trl")),
     ("trl with checkpoints", HF, [], [*system("trl"), *CHECKPOINTED]),
     ("trl_sync", HF, [], system("trl_sync")),
+    ("planned", HF, [], PLANNED),
+    ("planned, little room", HF, [], [*PLANNED, "planned_device_bytes=65536"]),
+    ("planned, every second layer again", HF, [], [*PLANNED, *CHECKPOINTED, "recompute_layers=([0,1]*2)"]),
+    ("planned, all but products again", HF, [],
+     [*PLANNED, *CHECKPOINTED, "selective_checkpointing=true", "selective_checkpointing_save=attention,aten::mm"]),
     ("checkpoints", HF, [], CHECKPOINTED),
     ("reentrant checkpoints", HF, [], REENTRANT),
     ("hidden_states", HF, [], [*system("hidden_states"), *CHECKPOINTED]),

@@ -55,11 +55,14 @@ bool resolve_hf(settings *s, arena *a, diag *d)
   }
   s->derived.layer_slides = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.layer_rotates = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
+  s->derived.layer_recomputes = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.layer_is_linear = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.window_is_shorter =
       m->sliding_window > 0 && m->sliding_window <= s->training.seq_length;
   return layer_pattern_parse(s, KEY_model_rope_layers, m->rope_layers, s->derived.layer_rotates,
                              d) &&
+         layer_pattern_parse(s, KEY_recompute_recompute_layers, s->recompute.recompute_layers,
+                             s->derived.layer_recomputes, d) &&
          (m->linear_num_value_heads == 0 ||
           layer_pattern_parse(s, KEY_model_linear_attention_layers, m->linear_attention_layers,
                               s->derived.layer_is_linear, d)) &&

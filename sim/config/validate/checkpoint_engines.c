@@ -21,7 +21,7 @@ static bool check_selective(const settings *s, diag *d)
 {
   setting_key key = KEY_recompute_selective_checkpointing, system = KEY_offload_system;
   bool goes_with = is_selective_engine(s) || s->offload.system == SYSTEM_none ||
-                   s->offload.system == SYSTEM_hidden_states;
+                   s->offload.system == SYSTEM_hidden_states || s->offload.system == SYSTEM_planned;
 
   return need(s, d, uses_hf(s), key, system,
               "selective_checkpointing needs implementation hf; it is %s",
@@ -31,7 +31,7 @@ static bool check_selective(const settings *s, diag *d)
          need(s, d, !s->recompute.use_reentrant, KEY_recompute_use_reentrant, key,
               "selective_checkpointing does not work with use_reentrant") &&
          need(s, d, goes_with, key, system,
-              "selective_checkpointing goes with offload system none, hidden_states or "
+              "selective_checkpointing goes with offload system none, hidden_states, planned or "
               "selective_checkpointing; it is %s",
               chosen_word(s, KEY_offload_system)) &&
          need(s, d, s->recompute.selective_checkpointing_save.count > 0,

@@ -114,7 +114,7 @@ tensor_id hf_layer(graph *g, const settings *s, hf_shared shared, int32_t layer,
 {
   group_id group = start_group(g, s, layer);
   bool recomputes = s->recompute.recompute_granularity == GRANULARITY_FULL &&
-                    layer % s->recompute.every_n_layers == 0;
+                    s->derived.layer_recomputes[layer] && layer % s->recompute.every_n_layers == 0;
   tensor_id out =
       recomputes ? checkpointed(g, s, shared, layer, hidden) : body(g, s, shared, layer, hidden);
   graph_keep(g, hidden); /* the model's frame */

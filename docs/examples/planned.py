@@ -1,0 +1,100 @@
+"""Offload system `planned` for PyTorch: saved tensors take at most `device_bytes` on the GPU.
+
+    hooks = Planned(model, device_bytes)
+    for batch in data:
+        with hooks:                     # once for each micro-batch
+            loss = model(batch)
+        loss.backward()
+
+The first micro-batch sends every large storage to the host; from then on the first ones leave, as few as it takes.
+"""
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
+
+
+class Piece:
+    def __init__(self, storage):
+        self.ref, self.bytes, self.unused = StorageWeakRef(storage), storage.nbytes(), 0
+        self.device = self.host = self.copied = None
+
+
+class Planned(saved_tensors_hooks):
+    def __init__(self, model, device_bytes, min_elements=1 << 20):
+        super().__init__(self.pack, self.unpack)
+        self.level, self.min_elements, self.pieces = device_bytes, min_elements, None
+        self.parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
+        self.out, self.back = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def __enter__(self):
+        rest, self.leaving = sum(p.bytes for p in self.pieces or []), 0
+        while rest > self.level:
+            rest -= self.pieces[self.leaving].bytes
+            self.leaving += 1
+        self.leaving = self.leaving if self.pieces is not None else 1 << 30
+        self.pieces, self.on_device, self.away = [], 0, 0
+        return super().__enter__()
+
+    def pack(self, t):
+        storage = t.untyped_storage()
+        if not t.is_cuda or t.numel() < self.min_elements or storage.data_ptr() in self.parameters:
+            return t
+        piece = next((p for p in self.pieces if p.ref.cdata == storage._cdata and not p.ref.expired()), None)
+        if piece is None:
+            piece = self.save(storage)
+        piece.unused += 1
+        layout = (t.dtype, t.storage_offset(), t.size(), t.stride())
+        return piece, layout, None if piece.host is not None else t
+
+    def save(self, storage):
+        piece = Piece(storage)
+        self.pieces.append(piece)
+        self.on_device += piece.bytes
+        while self.on_device > self.level and self.away < min(self.leaving, len(self.pieces) - 1):
+            torch.cuda.current_stream().wait_event(self.pieces[self.away].copied)
+            self.pieces[self.away].device = None
+            self.on_device -= self.pieces[self.away].bytes
+            self.away += 1
+        if len(self.pieces) <= self.leaving:
+            piece.device = torch.empty(0, dtype=torch.uint8, device="cuda").set_(storage)
+            piece.host = torch.empty(piece.bytes, dtype=torch.uint8, pin_memory=True)
+            piece.copied = self.copy(self.out, piece.host, piece.device)
+        return piece
+
+    def copy(self, stream, to, source):
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            to.copy_(source, non_blocking=True)
+        return stream.record_event()
+
+    def bring_back(self, piece):
+        piece.device = torch.empty(piece.bytes, dtype=torch.uint8, device="cuda")
+        piece.copied = self.copy(self.back, piece.device, piece.host)
+        self.on_device += piece.bytes
+
+    def fetch(self):
+        while self.away > 0:
+            piece = self.pieces[self.away - 1]
+            if piece.device is None and piece.unused > 0:
+                if self.on_device + piece.bytes > self.level:
+                    return
+                self.bring_back(piece)
+            self.away -= 1
+
+    def unpack(self, packed):
+        self.fetch()  # not in `used`: autograd frees the gradients that an operator was given after its hooks
+        if isinstance(packed, torch.Tensor):
+            return packed
+        piece, (dtype, *view), t = packed
+        torch._C._current_autograd_node().register_hook(lambda *_: self.used(piece))
+        if piece.host is None:
+            return t
+        if piece.device is None:
+            self.bring_back(piece)
+        torch.cuda.current_stream().wait_event(piece.copied)
+        return torch.empty(0, dtype=dtype, device="cuda").set_(piece.device.untyped_storage(), *view)
+
+    def used(self, piece):
+        piece.unused -= 1
+        if piece.unused == 0:
+            piece.device, self.on_device = None, self.on_device - piece.bytes
