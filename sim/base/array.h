@@ -27,6 +27,11 @@ void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_b
            1)),                                                                                    \
    &(a)->items[(a)->count++])
 
+/* Makes room for `needed` items in all, so that pushes up to there move nothing. */
+#define ARRAY_RESERVE(a, needed)                                                                   \
+  ((void)((needed) <= (a)->capacity ||                                                             \
+          ((a)->items = array_grow((a)->items, &(a)->capacity, (needed), sizeof *(a)->items), 1)))
+
 /* Adds `extra` uninitialised items and returns the first of them. */
 #define ARRAY_EXTEND(a, extra)                                                                     \
   ((void)((a)->capacity - (a)->count >= (extra) ||                                                 \

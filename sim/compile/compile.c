@@ -125,8 +125,17 @@ static const char *defects_of(const walk *w, arena *a)
   return arena_printf(a, "%s; %s", own, other);
 }
 
+/* Ranks have about as many ops as the one before. */
+static void reserve_as(rank_plan *r, const rank_plan *before)
+{
+  ARRAY_RESERVE(&r->ops, before->ops.count + before->ops.count / 8);
+  ARRAY_RESERVE(&r->operands, before->operands.count + before->operands.count / 8);
+  ARRAY_RESERVE(&r->buffers, before->buffers.count + before->buffers.count / 8);
+}
+
 static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, arena *a, diag *d)
 {
+  if (pp_rank > 0) reserve_as(&c->plan.ranks[pp_rank], &c->plan.ranks[pp_rank - 1]);
   c->programs[pp_rank] = lower_rank(s, &c->plan, pp_rank, a);
   schedule *steps = ARENA_NEW(a, schedule);
   *steps = schedule_of_rank(s, pp_rank, a);

@@ -359,6 +359,7 @@ static bool add_power(int64_t *ppm, const undisturbed *u, const work *w, const m
   bool adds = false;
   if (m->gpu.power_limit_w == 0) return false;
   power_curve curve = power_curve_new(u->step_ps);
+  ARRAY_RESERVE(&curve.streams[STREAM_COMPUTE], w->kernels.count); /* nearly all are there */
   for (uint32_t k = 0; k < w->kernels.count; k++) {
     uint32_t i = w->kernels.items[k];
     power_curve_add(&curve, (plan_stream)ops[i].stream, u->start_ps[i], u->end_ps[i],
