@@ -36,7 +36,7 @@ typedef struct lasting_array {
 
 struct replay {
   replay_options options;
-  caching_allocator *in_order; /* NULL with expandable segments, and with one allocator */
+  caching_allocator *in_order; /* NULL with expandable segments, one allocator, the clock alone */
   allocator_stats counted;     /* ... then these are the figures */
   caching_allocator *on_clock;
   pinned_pool *host;
@@ -61,7 +61,8 @@ replay *replay_new(const replay_options *o, arena *a)
   assert(o->capacity_bytes >= 0);
   replay *r = ARENA_NEW(a, replay);
   r->options = *o;
-  if (!o->expandable_segments && !o->one_allocator)
+  assert(!(o->one_allocator && o->clock_alone));
+  if (!o->expandable_segments && !o->one_allocator && !o->clock_alone)
     r->in_order = caching_allocator_new(&(allocator_options){
         .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES, .return_at_once = true });
   r->on_clock =
@@ -534,7 +535,7 @@ static replay_result end_iteration(pass *p)
 replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_timeline *t)
 {
   pass p = begin_iteration(r, rank, t);
-  if (!r->options.one_allocator) p.in_order = new_blocks(rank);
+  if (!r->options.one_allocator && !r->options.clock_alone) p.in_order = new_blocks(rank);
   reset_peaks(r);
   take_residents(&p);
   p.out.allocated_start_bytes = stats_in_order(r)->allocated.current_bytes;

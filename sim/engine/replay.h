@@ -27,6 +27,8 @@ typedef struct replay_options {
   /* Both replays have one allocator: for plans in which no block waits. Where the driver refuses
    * a request, the two would part, and the program-order figures are wrong. */
   bool one_allocator;
+  /* Program order is left out: its figures, which depend on no time, are 0. */
+  bool clock_alone;
 } replay_options;
 
 /* One iteration's figures, in bytes. */

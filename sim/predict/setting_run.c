@@ -153,10 +153,12 @@ static void look_at_peak(rank_prediction *out, const plan *p, uint32_t rank, are
 typedef struct turn {
   setting_run *run;
   uint32_t ranks;
-  replay **replays;                  /* by rank: from iteration to iteration */
-  hold_list *holds[ITERATION_KINDS]; /* by rank: requests that were refused so far */
-  bool *refused[ITERATION_KINDS];    /* by rank: a request that had no hold */
-  bool is_timed[ITERATION_KINDS];    /* with these holds */
+  replay **replays;                         /* by rank: from iteration to iteration */
+  hold_list *holds[ITERATION_KINDS];        /* by rank: requests that were refused so far */
+  bool *refused[ITERATION_KINDS];           /* by rank: a request that had no hold */
+  bool is_timed[ITERATION_KINDS];           /* with these holds */
+  replay_result *in_order[ITERATION_KINDS]; /* by rank: the program-order figures, ... */
+  bool knows_order;                         /* ... which further turns do not change */
   /* As long as no request is refused, which spares work of some rank: */
   bool expects_no_refusal;
   bool *plain;        /* by rank: both replays have one allocator */
@@ -237,7 +239,8 @@ static void predict_rank(turn *t, iteration_kind kind, uint32_t rank)
   replay_result memory =
       replay_iteration(t->replays[rank], p, times != NULL ? &times->ranks[rank] : NULL);
   note_shortage(t, rank, &memory);
-  take_memory_in_order(out, &memory);
+  if (!t->knows_order) t->in_order[kind][rank] = memory;
+  take_memory_in_order(out, &t->in_order[kind][rank]);
   take_memory_on_clock(out, &memory);
   if (kind == ITERATION_STEADY) memory = repeat_iteration(t, rank, memory, out);
   take_refusals(t, kind, rank, out, &memory);
@@ -269,7 +272,8 @@ static void replay_rank(void *context, uint32_t rank)
   const setting_run *r = t->run;
   replay_options options = { .capacity_bytes = r->capacity_bytes,
                              .expandable_segments = r->settings->software.expandable_segments,
-                             .one_allocator = t->plain[rank] };
+                             .one_allocator = t->plain[rank],
+                             .clock_alone = t->knows_order };
   t->replays[rank] = replay_new(&options, &t->rank_memory[rank]);
   predict_rank(t, ITERATION_WARMUP, rank);
   predict_rank(t, ITERATION_STEADY, rank);
@@ -407,6 +411,7 @@ static bool take_turns(turn *t, diag *d)
   expect_no_refusal(t);
   if (!take_turn(t, t->run->verifies, d)) return false;
   if (!is_as_expected(t) && !take_turn(t, false, d)) return false;
+  t->knows_order = true;
   for (int i = 1; i < MOST_TURNS && !is_settled(t); i++)
     if (!take_turn(t, false, d)) return false;
   if (t->run->verifies)
@@ -427,6 +432,7 @@ bool setting_run_predict(setting_run *r, arena *a, diag *d)
     t.errors[kind].quiet = d->quiet;
     t.holds[kind] = ARENA_ARRAY(a, hold_list, ranks);
     t.refused[kind] = ARENA_ARRAY(a, bool, ranks);
+    t.in_order[kind] = ARENA_ARRAY(a, replay_result, ranks);
     r->predicted[kind].ranks = ARENA_ARRAY(a, rank_prediction, ranks);
   }
   bool ok = take_turns(&t, d);

@@ -496,6 +496,38 @@ static void test_one_allocator(void **state)
   }
 }
 
+/* Without program order, the clock's figures are the same. */
+static void test_clock_alone(void **state)
+{
+  (void)state;
+  for (int expandable = 0; expandable < 2; expandable++) {
+    tape t;
+    tape_begin(&t, GIB);
+    uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE);
+    add_op(t.rank, OP_D2H, STREAM_D2H, 0);
+    give(&t, first, MARK_OF(STREAM_D2H));
+    give(&t, take(&t, 25 * MIB, STREAM_COMPUTE), MARK_OF(STREAM_D2H));
+    give(&t, take(&t, 12 * MIB, STREAM_COMPUTE), 0);
+    play(&t, 3 * PS_PER_NS);
+    replay_release(t.replay);
+    replay_options options = { .capacity_bytes = 60 * MIB, .expandable_segments = expandable };
+    replay *both = replay_new(&options, &t.memory);
+    options.clock_alone = true;
+    t.replay = replay_new(&options, &t.memory);
+    for (int k = 0; k < 3; k++) {
+      replay_result a = replay_iteration(both, t.rank, &t.times);
+      replay_result b = replay_iteration(t.replay, t.rank, &t.times);
+      assert_true(a.allocated_peak_bytes > 0);
+      assert_int_equal(b.allocated_peak_bytes, 0);
+      assert_int_equal(a.live_peak_bytes, b.live_peak_bytes);
+      assert_int_equal(a.reserved_peak_bytes, b.reserved_peak_bytes);
+      assert_int_equal(a.refused->count, b.refused->count);
+    }
+    replay_release(both);
+    tape_end(&t);
+  }
+}
+
 static void test_what_waits(void **state)
 {
   (void)state;
@@ -628,6 +660,7 @@ int main(void)
     cmocka_unit_test(test_holdings),
     cmocka_unit_test(test_again),
     cmocka_unit_test(test_one_allocator),
+    cmocka_unit_test(test_clock_alone),
     cmocka_unit_test(test_what_waits),
     cmocka_unit_test(test_without_times),
   };
