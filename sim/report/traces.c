@@ -175,8 +175,10 @@ static void json_file(FILE *out, const char *key, const char *name, const trace 
   text_member(out, "file", name);
   text_member(out, "source", t->header.source);
   text_member(out, "scenario", t->header.scenario);
-  fprintf(out, "\"ranks\": %" PRIu32 ", \"steps\": %" PRIu32 ", \"ops\": %" PRIu32 "},\n",
-          t->header.ranks, t->header.steps, t->ops.count);
+  fprintf(out,
+          "\"ranks\": %" PRIu32 ", \"steps\": %" PRIu32 ", \"ops\": %" PRIu32
+          ", \"step_ps\": %" PRId64 "},\n",
+          t->header.ranks, t->header.steps, t->ops.count, median_step_ps(t));
 }
 
 static void json_op(FILE *out, const char *key, const trace_op *o)

@@ -210,6 +210,8 @@ def test_a_page_of_two_records(offsim, records, compared, tmp_path):
 def test_a_page_with_and_without_offload(offsim, records):
     page = offsim("compare", records[0], records[2], "--html", "-", check=1).stdout
     assert_lanes_are_ops(page, {"a": record_of(records[0])[0], "b": record_of(records[2])[0]})
+    steps = [json.loads(records[i].read_text().splitlines()[-2])["steps_ps"] for i in (0, 2)]
+    assert [[block(page, "figures")[side]["step_ps"]] for side in "ab"] == steps and steps[0] > steps[1]
 
 
 def test_records_without_times_have_no_timeline(offsim, tmp_path):
@@ -293,7 +295,7 @@ def test_a_browser_draws_points_and_a_table(of, request, tmp_path):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-def test_a_browser_draws_a_comparison(offsim, compared, real, tmp_path):
+def test_a_browser_draws_a_comparison(offsim, records, compared, real, tmp_path):
     drawn = draw(compared, tmp_path)
     assert [cells[:2] for cells in cells_of(drawn, "gates")] == [["--max-peak-error", "\u2713 holds"], ["--max-step-error", "\u2717 broken"]]
     assert re.search('<p id="verdict" class="verdict bad">([^<]*)<', drawn)[1].startswith("1 of 2 gates are broken. ")
@@ -301,6 +303,12 @@ def test_a_browser_draws_a_comparison(offsim, compared, real, tmp_path):
     shown = cells_of(drawn, "ops")
     assert [cells[0].split(":")[0] for cells in shown] == [f"rank {op['rank']} op {op['op']}" for op in worst]
     assert {cells[4] for cells in shown} == {"-20.00 %"}
+    drawn = draw(offsim("compare", records[0], records[2], "--html", "-", check=1).stdout, tmp_path)
+    one, other = (block(drawn, "figures")[side]["step_ps"] for side in "ab")
+    assert re.search('<p id="verdict" class="verdict">([^<]*)<', drawn)[1] == (
+        f"a takes {one / 1e9:.2f} ms a step, b {other / 1e9:.2f} ms: {100 * (other - one) / one:.2f} %.")
+    with_offload, without = (block(drawn, "figures")["ranks"][0][f"requested_peak_bytes_{side}"] for side in "ab")
+    assert cells_of(drawn, "memory")[0][:3] == ["rank 0", gibibytes(with_offload), gibibytes(without)]
     drawn = draw(offsim("compare", *real, "--html", "-", check=1).stdout, tmp_path)
     memory = {cells[0]: cells[3] for cells in cells_of(drawn, "memory")}
     peak = block(drawn, "figures")["memory"]["peaks"]["allocated"]

@@ -3,6 +3,8 @@
 
 const MOST = 10;
 const isReal = figures.sources !== undefined, isTimed = isReal || figures.step_ps_predicted !== undefined;
+const isClocked = !isTimed && figures.a.step_ps > 0 && figures.b.step_ps > 0;
+const SIDES = isTimed ? ["predicted", "measured"] : ["a", "b"];
 /* Nothing of what is hardly there: not of some nanoseconds. */
 const percent = (part, whole) => (whole > 0 && Math.abs(part) < 100 * whole ? `${part > 0 ? "+" : ""}${(100 * part / whole).toFixed(2)} %` : "-");
 const seconds = (s) => (s === null ? "-" : time(s * 1e9));
@@ -28,9 +30,12 @@ function putWhole() {
   const broken = figures.gates.filter((gate) => !gate.held), [predicted, measured] = isTimed ? stepOf() : [];
   const step = isTimed && predicted !== null && measured > 0
     ? `The step: ${seconds(predicted)} predicted, ${seconds(measured)} measured: ${percent(predicted - measured, measured)}.` : "";
-  const gates = broken.length ? `${broken.length} of ${figures.gates.length} gates are broken. ` : figures.gates.length ? "All gates hold. " : "";
-  const same = isReal || isTimed ? "" : figures.same ? "What was compared is the same." : "The two differ.";
-  putVerdict(gates + (step || same), isReal && !figures.gates.length ? undefined : !broken.length && (isReal || figures.same));
+  const gates = broken.length ? `${broken.length} of ${figures.gates.length} gates are broken.` : figures.gates.length ? "All gates hold." : "";
+  const clocks = isClocked ? `a takes ${picoseconds(figures.a.step_ps)} a step, b ${picoseconds(figures.b.step_ps)}: ${
+    percent(figures.b.step_ps - figures.a.step_ps, figures.a.step_ps)}.` : "";
+  const same = isTimed ? "" : figures.same ? "What was compared is the same." : clocks ? "" : "The two differ.";
+  const isNeutral = isReal ? !figures.gates.length : !figures.same && clocks;
+  putVerdict([gates, step, same, clocks].filter((t) => t).join(" "), isNeutral ? undefined : !broken.length && (isReal || figures.same));
   if (isReal) {
     const differ = figures.d2h.differ.length + figures.h2d.differ.length, peak = figures.memory.peaks.allocated;
     putFact("passes", figures.same_passes ? "as predicted" : "others than predicted");
@@ -40,6 +45,7 @@ function putWhole() {
       peak.measured_bytes === null ? "" : `${bytes(peak.predicted_bytes)} predicted, ${bytes(peak.measured_bytes)} measured`);
     return;
   }
+  if (isClocked) putFact("step", `${picoseconds(figures.a.step_ps)}, ${picoseconds(figures.b.step_ps)}`, `a: ${figures.a.scenario}, b: ${figures.b.scenario}`);
   putFact("order of the ops", figures.same_order ? "the same" : "differs", `${figures.ops_compared} compared`);
   putFact("requested memory", !figures.same_order ? "not compared" : figures.same_bytes ? "the same" : "differs");
   putFact("what was written", !figures.outputs_compared ? "not known" : figures.outputs_differ ? `${figures.outputs_differ} outputs differ` : "the same bits",
@@ -59,11 +65,11 @@ function putTable(id, title, head, rows, className) {
   wide.append(table);
   by("differences").append(element("h3", title), wide);
 }
-/* Of [name, predicted, measured]; null: unknown. */
+/* Of [name, and the figures of both sides]; null: unknown. */
 function putLargest(id, title, all, textOf) {
   const known = all.filter(([, p, m]) => p !== null && m !== null && p !== m);
   known.sort((a, b) => Math.abs(b[1] - b[2]) - Math.abs(a[1] - a[2]));
-  putTable(id, title, ["", "predicted", "measured", "difference", "of measured"], known.slice(0, MOST)
+  putTable(id, title, ["", ...SIDES, "difference", `of ${SIDES[1]}`], known.slice(0, MOST)
     .map(([name, p, m]) => [name, textOf(p), textOf(m), signed(p - m, textOf), percent(p - m, m)]));
 }
 const opName = (op) => (op === null ? "has ended" : `op ${op.op}: ${op.call || op.name} on ${op.stream}, ${op.layer < 0 ? "" : `layer ${op.layer} `}${op.module} ${op.phase}`);
@@ -75,7 +81,10 @@ function putOfRecords() {
     pairs.push([`what was written: ${o.buffer}`, opName(o.op.a), opName(o.op.b)]);
   }
   putTable("firsts", "Where they first differ", ["", "a", "b"], pairs.slice(0, MOST), "texts");
-  if (!isTimed) return;
+  if (!isTimed) {
+    putLargest("memory", "Requested memory at its peak", figures.ranks.map((r) => [`rank ${r.rank}`, r.requested_peak_bytes_a, r.requested_peak_bytes_b]), bytes);
+    return;
+  }
   putLargest("ops", "The ops that the prediction misses most", figures.worst_ops
     .map((o) => [`rank ${o.rank} op ${o.op}: ${o.name}, ${o.layer < 0 ? "" : `layer ${o.layer} `}${o.module} ${o.phase}`, o.predicted_ps, o.measured_ps]), picoseconds);
   putLargest("classes", "Time by kind of op", figures.op_classes.map((o) => [`${o.name} (${o.ops})`, o.predicted_ps, o.measured_ps]), picoseconds);

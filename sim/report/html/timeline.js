@@ -2,7 +2,7 @@
 const timeline = JSON.parse(by("timeline").textContent);
 const FIELDS = 7, LANE = 26, GAP = 8, RIGHT = 12, CURVE = 210;
 /* Where the names of lanes end; with a side they are longer. */
-const LEFT = timeline.ranks.some((r) => r.lanes.some((lane) => lane.side && lane.side.length > 1)) ? 185 : 110;
+const LEFT = timeline.ranks.some((r) => r.lanes.some((lane) => lane.side)) ? 185 : 110;
 /* Okabe and Ito's palette, which colour-blind people tell apart. */
 const COLOURS = ["#0072b2", "#e69f00", "#f0e442", "#8c6d5a", "#cc79a7", "#009e73", "#d55e00", "#56b4e9", ""];
 const WAITS = COLOURS.length - 1, BACK = WAITS - 1;
