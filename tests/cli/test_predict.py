@@ -109,9 +109,9 @@ def test_measured_figures_stand_beside(offsim, predict):
 
 
 def test_what_does_not_fit_is_said(offsim, predict):
-    small_gpu = ["--set", "num_layers=80", "--set", "hidden_size=8192"]
-    assert predict(SMALL, *small_gpu)["fits"] is False
-    assert "DOES NOT FIT" in offsim("predict", SMALL, *small_gpu, check=0).stdout
+    wide = ["--set", "hidden_size=32768", "--set", "num_attention_heads=256"]
+    assert predict(SMALL, *wide)["fits"] is False
+    assert "DOES NOT FIT" in offsim("predict", SMALL, *wide, check=0).stdout
 
 
 # ---- partial offload ----
@@ -259,7 +259,7 @@ def test_host_holds_the_same_in_either_rank_order(offsim):
     runs = [json.loads(offsim("predict", "--megatron-args", "docs/examples/llama3-8b.sh", "--world-size", 8,
                               "--set", "tensor_model_parallel_size=2", "--set", "context_parallel_size=1",
                               "--set", "pipeline_model_parallel_size=2",
-                              "--set", f"use_tp_pp_dp_mapping={order}", "--json", check=0).stdout)
+                              "--set", f"use_tp_pp_dp_mapping={order}", "--json", "--brief", check=0).stdout)
             for order in ("false", "true")]
     assert [run["result"]["ranks"][0]["global_ranks"] for run in runs] == [[0, 1, 2, 3], [0, 1, 4, 5]]
     assert runs[0]["host_pinned_total_bytes"] == runs[1]["host_pinned_total_bytes"] > 0
