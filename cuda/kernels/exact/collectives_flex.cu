@@ -331,6 +331,7 @@ extern "C" void EXACT(flex_exchange)(cuda_call *const *members, uint32_t count)
   cuda_call *c = members[0];
   const exec_call *calls[MEMBERS_MAX];
   if (!are_apart(members, count)) return;
+  assert(count >= 1 && count <= MEMBERS_MAX);
   for (uint32_t m = 0; m < count; m++)
     calls[m] = members[m]->of;
   exchange x = exchange_of(calls, count);
