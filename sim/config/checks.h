@@ -21,7 +21,7 @@ bool need_given(const settings *s, diag *d, setting_key key);
 static inline bool is_reentrant_engine(const settings *s)
 {
   return s->offload.system == SYSTEM_hidden_states_reentrant ||
-         s->offload.system == SYSTEM_axolotl_disk;
+         s->offload.system == SYSTEM_axolotl_disk || s->offload.system == SYSTEM_deepspeed;
 }
 
 static inline bool is_selective_engine(const settings *s)

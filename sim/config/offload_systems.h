@@ -28,6 +28,7 @@
   X(axolotl_disk,            STEP,    HF,       "Axolotl's disk, as designed: inputs of checkpointed layers go to files") \
   X(hidden_states,           STEP,    HF,       "Axolotl's hidden_states with non-reentrant checkpoints: inputs of checkpointed layers") \
   X(hidden_states_reentrant, STEP,    HF,       "... with reentrant ones, after ALST: fetched one layer ahead") \
+  X(deepspeed,               STEP,    HF,       "DeepSpeed's cpu_checkpointing, for programs that call its own checkpoints: inputs of layers") \
   X(selective_checkpointing, STEP,    HF,       "Axolotl's selective checkpointing with offload: outputs of attention that checkpoints keep") \
   X(trl,                     STEP,    HF,       "TRL's OffloadActivations, also Axolotl's `true`: every saved tensor, on a stream of its own") \
   X(trl_sync,                STEP,    HF,       "... without the stream, also Axolotl's `legacy`")                     \

@@ -129,7 +129,8 @@ static const char *defects(void *state)
 bool layer_offloading_goes_beside(system_choice system)
 {
   assert(system != SYSTEM_EMPTY && (uint32_t)system < OFFLOAD_SYSTEM_COUNT);
-  bool others = system == SYSTEM_save_on_cpu || system == SYSTEM_veomni || system == SYSTEM_planned;
+  bool others = system == SYSTEM_save_on_cpu || system == SYSTEM_veomni ||
+                system == SYSTEM_planned || system == SYSTEM_deepspeed;
   return offload_systems[system].scope == OFFLOAD_STEP && !others;
 }
 

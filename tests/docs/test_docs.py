@@ -53,6 +53,7 @@ PREDICTED = {
     "hidden-states.svg": CHECKPOINTS,
     "hidden-states-reentrant.svg": f"{CHECKPOINTS} --set system=hidden_states_reentrant",
     "transformers.svg": f"{CHECKPOINTS} --set system=transformers",
+    "deepspeed.svg": f"{CHECKPOINTS} --set system=deepspeed",
     "selective-checkpointing.svg": f"{CHECKPOINTS} --set system=selective_checkpointing",
     "axolotl-disk.svg": f"{CHECKPOINTS} --set mode=fixed --set system=axolotl_disk",
     "layer-offloading.svg": "docs/examples/hf-frozen.yaml --set num_layers=4",

@@ -54,6 +54,7 @@ SETTINGS = [
     ("torch", "hidden_states", ["offload.system=hidden_states", *CHECKPOINTED], []),
     ("torch", "hidden_states_reentrant", ["offload.system=hidden_states_reentrant", *REENTRANT], []),
     ("torch", "transformers", ["offload.system=transformers", *CHECKPOINTED], []),
+    ("torch", "deepspeed", ["offload.system=deepspeed", *REENTRANT], []),
     ("torch", "axolotl_disk", ["offload.system=axolotl_disk", *REENTRANT], []),
     ("torch", "selective_checkpointing", SELECTIVE, []),
     ("torch", "selective_checkpointing, hidden states", [*SELECTIVE, "selective_checkpointing_hidden_states=true"], []),

@@ -61,6 +61,7 @@ CORPUS = [
     ("hidden_states_reentrant", CHECKPOINTS, ["num_layers=3"], BOTH),
     ("selective_checkpointing", CHECKPOINTS, ["num_layers=3"], BOTH),
     ("transformers", CHECKPOINTS, ["num_layers=3", "every_n_layers=2"], BOTH),
+    ("deepspeed", CHECKPOINTS, ["num_layers=4"], LATER),
     ("axolotl_disk", CHECKPOINTS, ["num_layers=3"], BOTH),
     ("veomni", HF, ["num_layers=1", "fsdp=fsdp2", "keep_gradients=false"], LATER),
     ("verl", HF, ["num_layers=3", "fsdp=fsdp2", "keep_gradients=false"], LATER),

@@ -333,7 +333,7 @@ def surprise(r, scenario):
 
 def mend_checkpoints(system, recompute, lora):
     """Checkpoints as an offload system of Hugging Face trainers needs them."""
-    reentrant = {"axolotl_disk": True, "hidden_states_reentrant": True, "hidden_states": False,
+    reentrant = {"axolotl_disk": True, "hidden_states_reentrant": True, "deepspeed": True, "hidden_states": False,
                  "selective_checkpointing": False}
     if system == "transformers":
         recompute.update(recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1)
@@ -357,7 +357,7 @@ def mend_checkpoints(system, recompute, lora):
 def mend_hf(system, scenario):
     parallel, training, offload = (scenario[section] for section in ("parallel", "training", "offload"))
     mend_checkpoints(system, scenario["recompute"], scenario["lora"])
-    if not scenario["lora"] or system in ("save_on_cpu", "verl", "veomni", "planned", "none"):
+    if not scenario["lora"] or system in ("save_on_cpu", "verl", "veomni", "planned", "deepspeed", "none"):
         offload.pop("layer_offloading", None)
     if system in ("save_on_cpu", "layer_offloading") or "layer_offloading" in offload:
         parallel.pop("fsdp", None)

@@ -126,6 +126,7 @@ MATRIX = [
     ("transformers, reentrant", HF, [], [*system("transformers"), *REENTRANT]),
     ("transformers, every second layer", HF, ["num_layers=3"],
      [*system("transformers"), *CHECKPOINTED, "every_n_layers=2"]),
+    ("deepspeed", HF, ["num_layers=5"], [*system("deepspeed"), *REENTRANT]),
     ("axolotl_disk", HF, [], [*system("axolotl_disk"), *REENTRANT]),
     ("selective_checkpointing of hidden states", HF, [],
      [*system("selective_checkpointing"), *CHECKPOINTED, "selective_checkpointing_hidden_states=true"]),
