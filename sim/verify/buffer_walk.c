@@ -5,6 +5,7 @@
 void report_use(rank_walk *w, finding_kind kind, uint32_t first, uint32_t second, uint32_t buffer,
                 uint32_t reused, bool step_before)
 {
+  assert(second < w->plan->ops.count && (step_before || first <= second + 1));
   add_finding(w->v, (finding){ .kind = (uint8_t)kind,
                                .step_before = step_before,
                                .rank = w->rank,
@@ -63,6 +64,7 @@ static bool is_unread_copy(const rank_walk *w, uint32_t index)
 uint32_t harmful_use(const rank_walk *w, uint32_t buffer, byte_range bytes, uint32_t use)
 {
   const plan_op *ops = w->plan->ops.items;
+  assert(use >= 1 && use <= w->plan->ops.count);
   uint8_t stream = ops[use - 1].stream;
   for (uint32_t i = use; i-- > 0;) {
     const plan_op *o = &ops[i];

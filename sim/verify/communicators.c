@@ -13,6 +13,7 @@ typedef struct span {
 static span span_of(const plan *p, uint32_t rank)
 {
   uint64_t each = p->global_ranks / p->rank_count;
+  assert(rank < p->rank_count && p->global_ranks % p->rank_count == 0);
   return (span){ rank * each, rank * each + each - 1 };
 }
 
@@ -37,6 +38,7 @@ static span part_in_block(const plan_call *c, span s, uint64_t block)
 /* Whether two parts of a block have members of the same group: equal remainders by the stride. */
 static bool shares_group(span a, span b, uint64_t stride)
 {
+  assert(a.first <= a.last && b.first <= b.last && stride >= 1);
   uint64_t length_a = a.last - a.first, length_b = b.last - b.first;
   if (length_a >= stride - 1 || length_b >= stride - 1) return true;
   uint64_t ahead = (b.first % stride + stride - a.first % stride) % stride;
@@ -169,6 +171,7 @@ static bool is_same_call(const plan *p, uint32_t rank, uint32_t op, uint32_t oth
 {
   const plan_call *a = &p->calls.items[p->ranks[rank].ops.items[op].arg];
   const plan_call *b = &p->calls.items[p->ranks[other].ops.items[match].arg];
+  assert(a->is_collective && b->is_collective);
   return a->kind == b->kind && a->dtype == b->dtype && a->bytes == b->bytes;
 }
 

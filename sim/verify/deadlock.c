@@ -28,6 +28,7 @@ static actor actor_of(uint32_t rank, uint32_t stream)
 /* The op at which an actor is stuck, NO_OP: it is not. */
 static uint32_t stuck_op(const search *s, actor a)
 {
+  assert(a / STREAMS < s->v->plan->rank_count);
   return s->v->order.ranks[a / STREAMS].stuck[a % STREAMS];
 }
 
@@ -38,6 +39,7 @@ static bool is_issued(const search *s, uint32_t rank, uint32_t op)
 
 static const plan_op *op_of(const search *s, uint32_t rank, uint32_t op)
 {
+  assert(op < s->v->plan->ranks[rank].ops.count);
   return &s->v->plan->ranks[rank].ops.items[op];
 }
 
@@ -103,6 +105,7 @@ static actor awaited_member(const search *s, uint32_t rank, uint32_t op, uint32_
 {
   const communicators *c = &s->v->order.communicators;
   uint32_t number = c->of_call[op_of(s, rank, op)->arg], turn = c->turn[rank][op];
+  assert(number != NO_COMMUNICATOR && "another collective waits for nobody");
   const roster *mine = &c->rosters[rank][number];
   actor found = NO_ACTOR;
   for (uint32_t i = 0; i < mine->peer_count && found == NO_ACTOR; i++) {
@@ -120,7 +123,6 @@ static actor awaited(const search *s, actor a, uint32_t *missing)
 {
   uint32_t rank = a / STREAMS, op = stuck_op(s, a);
   const plan_op *o = op_of(s, rank, op);
-  assert(op != NO_OP);
   if (op_is_host_wait((op_kind)o->kind) || (o->kind == OP_WAIT && is_issued(s, rank, op)))
     return actor_of(rank, op_of(s, rank, s->v->order.ranks[rank].record_of[o->arg])->stream);
   if (!is_issued(s, rank, op)) return actor_of(rank, STREAM_HOST);

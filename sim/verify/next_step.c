@@ -68,6 +68,7 @@ static void match(kept *begin, uint32_t begins, kept *end, uint32_t ends,
   for (uint32_t i = 0, k = 0; i < begins && k < ends;) {
     int which = begin[i].matched ? -1 : end[k].matched ? 1 : order(&begin[i], &end[k]);
     if (which == 0) {
+      assert(left_as[begin[i].buffer] == NO_BUFFER);
       left_as[begin[i].buffer] = end[k].buffer;
       begin[i].matched = end[k].matched = true;
     }
@@ -109,6 +110,7 @@ static const cell *former_cell(const rank_walk *w, const uint32_t *left_as, uint
   uint32_t key = w->plan->buffers.items[buffer].host_key;
   if (key != 0 && buffer >= w->plan->residents) {
     const host_queue *q = &w->pools[key];
+    assert(q->first <= q->count);
     uint32_t waits = q->count - q->first, turn = w->taken_as[buffer];
     return turn < waits ? &w->cells.items[q->items[q->first + turn]] : NULL;
   }
@@ -167,6 +169,7 @@ static void check_first_write(rank_walk *w, const early_use *e,
 {
   uint8_t pool = w->plan->buffers.items[e->buffer].stream,
           stream = w->plan->ops.items[e->op].stream;
+  assert(pool < DEVICE_STREAMS && stream < DEVICE_STREAMS);
   if (settled[pool][stream]) return;
   settled[pool][stream] = true;
   for (int s = 0; s < DEVICE_STREAMS; s++) {

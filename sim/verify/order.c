@@ -109,7 +109,10 @@ static void link_streams(rank_state *r)
 {
   for (uint32_t i = r->plan->ops.count; i-- > 0;) {
     const plan_op *op = &r->plan->ops.items[i];
-    if (op->kind == OP_RECORD) r->out->record_of[op->arg] = i;
+    if (op->kind == OP_RECORD) {
+      assert(r->out->record_of[op->arg] == NO_OP && "an event is recorded once");
+      r->out->record_of[op->arg] = i;
+    }
     if (!op_runs_on_stream((op_kind)op->kind)) continue;
     r->following[i] = r->streams[op->stream].next;
     r->streams[op->stream].next = i;
@@ -119,6 +122,7 @@ static void link_streams(rank_state *r)
 /* In CUDA, waiting for an event that is not recorded yet does nothing. */
 static bool is_recorded_later(const rank_state *r, uint32_t event, uint32_t op)
 {
+  assert(event < r->plan->events);
   return r->out->record_of[event] == NO_OP || r->out->record_of[event] > op;
 }
 
@@ -223,6 +227,7 @@ static void learn_all(const ordering *o, const rank_state *r, knowledge *k, cons
 
 static bool run_exchange(ordering *o, rank_state *r, stream_state *s)
 {
+  assert(is_message(r, s->next));
   if (!s->posted) post_exchange(o, r, s);
   if (!s->posted) return false;
   for (uint32_t k = s->next; is_message(r, k); k = r->following[k])
@@ -247,6 +252,7 @@ static bool run_collective(ordering *o, rank_state *r, stream_state *s)
   }
   const roster *mine = &o->communicators->rosters[r->number][number];
   uint32_t turn = o->communicators->turn[r->number][s->next];
+  assert(mine->ops[turn] == s->next);
   const progress **reached = &o->meetings[r->number][number].reached[turn];
   if (*reached == NULL && mine->peer_count > 0) *reached = told(o, r, &s->knows);
   for (uint32_t i = 0; i < mine->peer_count; i++)
@@ -332,6 +338,7 @@ static bool run_rank(ordering *o, rank_state *r)
 static void close_rank(const ordering *o, rank_state *r)
 {
   rank_order *out = r->out;
+  assert(r->issued <= r->plan->ops.count && r->wait_count <= r->issued);
   out->end = r->host.own;
   learn_progress(&out->end, &r->streams[STREAM_COMPUTE].knows.own);
   out->stuck[STREAM_HOST] = r->issued < r->plan->ops.count ? r->issued : NO_OP;
@@ -416,6 +423,7 @@ plan_order plan_order_new(const plan *p, arena *a)
 bool is_same_exchange(const rank_plan *r, uint32_t first, uint32_t second)
 {
   uint8_t stream = r->ops.items[first].stream;
+  assert(first <= second && second < r->ops.count);
   for (uint32_t i = first; i <= second; i++) {
     const plan_op *o = &r->ops.items[i];
     if (o->stream == stream && op_runs_on_stream((op_kind)o->kind) &&

@@ -30,6 +30,7 @@ static void cut(part_array *parts, uint32_t at, int64_t where)
 
 uint32_t parts_cut_out(part_array *parts, uint32_t first, byte_range bytes)
 {
+  assert(bytes.begin <= bytes.end);
   if (bytes.begin == bytes.end) return NO_PART;
   while (parts->items[first].bytes.end <= bytes.begin)
     first = parts->items[first].next;
