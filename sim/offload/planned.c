@@ -26,7 +26,7 @@
 #include "sim/offload/systems.h"
 #include "sim/offload/torch_entries.h"
 
-enum { NO_PIECE = UINT32_MAX };
+#define NO_PIECE UINT32_MAX
 
 typedef struct piece {
   uint32_t first, last; /* of its entries, */
