@@ -78,8 +78,9 @@ def test_seconds_are_exact_decimals(offsim):
     assert seconds and all(re.fullmatch(r"-?\d+\.\d{12}", one) for one in seconds)
 
 
-def test_scenario_of_the_json_reads_back(predict, offsim, tmp_path):
-    found = predict(SMALL)
+@pytest.mark.parametrize("scenario", [SMALL, "docs/examples/hf-layers.yaml"])
+def test_scenario_of_the_json_reads_back(scenario, predict, offsim, tmp_path):
+    found = predict(scenario)
     again = tmp_path / "again.json"
     again.write_text(json.dumps(found["scenario"]))
     assert predict(again) == found

@@ -102,10 +102,10 @@ def test_keys_are_documented(offsim):
 
 
 def test_hugging_face_models_try_every_system(offsim):
-    found = tune(offsim, "docs/examples/hf-16-layers.yaml", "--gpu-memory", 24)
+    found = tune(offsim, "docs/examples/hf-16-layers.yaml", "--gpu-memory", 24, "--best", 50)
     assert found["best"] and found["flags"] is None
     assert all(one["reserved_peak_bytes"] <= 24 * 2**30 for one in found["best"])
-    systems = {text for one in found["best"] for text in one["set"] if text.startswith("offload.system=")}
+    systems = {text for one in found["best"] for text in one["set"] if re.match(r"(offload\.)?system=", text)}
     assert len(systems) > 1
 
 

@@ -221,6 +221,7 @@ static bool check_recompute(const settings *s, diag *d)
   bool of_transformers =
       s->offload.system == SYSTEM_none || s->offload.system == SYSTEM_transformers;
   bool by_tensor = s->offload.system == SYSTEM_none || s->offload.system == SYSTEM_planned;
+  bool every_layer = strcmp(r->recompute_layers, "1") == 0;
   setting_key every_n = KEY_recompute_every_n_layers, layers = KEY_recompute_recompute_layers;
 
   return need(s, d, r->recompute_granularity != GRANULARITY_SELECTIVE, granularity,
@@ -232,9 +233,9 @@ static bool check_recompute(const settings *s, diag *d)
               granularity,
               "with model.implementation hf recompute_num_layers must be 1: each layer is a "
               "checkpoint") &&
-         need(s, d, !s->given[layers] || full, layers, granularity,
+         need(s, d, every_layer || full, layers, granularity,
               "recompute_layers needs recompute_granularity full") &&
-         need(s, d, !s->given[layers] || by_tensor, layers, KEY_offload_system,
+         need(s, d, every_layer || by_tensor, layers, KEY_offload_system,
               "recompute_layers works with offload systems none and planned; it is %s",
               chosen_word(s, KEY_offload_system)) &&
          need(s, d, r->every_n_layers == 1 || full, every_n, granularity,
@@ -259,7 +260,7 @@ static bool check_keys_of_hf(const settings *s, diag *d)
     { s->lora.adapter != ADAPTER_NONE, KEY_lora_adapter },
     { s->lora.load_in_8bit, KEY_lora_load_in_8bit },
     { s->recompute.every_n_layers != 1, KEY_recompute_every_n_layers },
-    { s->given[KEY_recompute_recompute_layers], KEY_recompute_recompute_layers },
+    { strcmp(s->recompute.recompute_layers, "1") != 0, KEY_recompute_recompute_layers },
     { s->training.keep_gradients, KEY_training_keep_gradients },
     { s->training.loss != LOSS_CAUSAL_LM, KEY_training_loss },
     { m->fused_projections, KEY_model_fused_projections },
