@@ -135,8 +135,8 @@ static void check_written(const train_input *in, size_t number)
   for (uint32_t i = 0; i < one.count; i++)
     if (memcmp(&one.items[i].print, &other.items[i].print, sizeof one.items[i].print) != 0)
       fail_at(one.items[i].is_first ? in->first : in->steady, number, &one.items[i]);
-  free(one.items);
-  free(other.items);
+  ARRAY_FREE(&one);
+  ARRAY_FREE(&other);
 }
 
 static settings *settings_of(const char *const layers[LAYERS], arena *a)

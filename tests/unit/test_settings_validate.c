@@ -449,7 +449,7 @@ static const struct {
     "selective_checkpointing needs recompute_granularity full" },
   { SELECTIVE "use_reentrant=true", "selective_checkpointing does not work with use_reentrant" },
   { SELECTIVE "system=trl",
-    "selective_checkpointing goes with offload system none, hidden_states or "
+    "selective_checkpointing goes with offload system none, hidden_states, planned or "
     "selective_checkpointing; it is trl" },
   { SELECTIVE "system=axolotl_disk mode=fixed",
     "selective_checkpointing does not work with use_reentrant" },
