@@ -73,19 +73,9 @@ static bool *find_movable(const chunk_shape *c, const settings *s, uint32_t slot
   return movable;
 }
 
-static uint32_t count_slots(const chunk_shape *c)
-{
-  assert(c->entry_count > 0 && "entry 0 is none");
-  uint32_t slots = 1;
-
-  for (uint32_t e = 1; e < c->entry_count; e++)
-    if (c->entries[e].slot >= slots) slots = c->entries[e].slot + 1;
-  return slots;
-}
-
 static void find_pieces(const chunk_shape *c, const settings *s, piece_list *p, arena *a)
 {
-  uint32_t slots = count_slots(c);
+  uint32_t slots = theory_slot_count(c);
   const bool *movable = find_movable(c, s, slots, a);
   uint32_t *piece_of_slot = ARENA_ARRAY(a, uint32_t, slots);
 

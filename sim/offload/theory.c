@@ -53,7 +53,7 @@ typedef struct storage {
   bool absent;  /* without offload it would not be alive either, or its caller keeps it */
 } storage;
 
-static uint32_t slot_count(const chunk_shape *c)
+uint32_t theory_slot_count(const chunk_shape *c)
 {
   assert(c->entry_count > 0 && "entry 0 is none");
   uint32_t most = 0;
@@ -111,7 +111,7 @@ static int64_t freed_bytes(const offload_theory *t, const theory_rules *rules, u
                            storage *storages)
 {
   const chunk_shape *c = &t->rank->chunks[chunk_at(&t->order, position)];
-  uint32_t slots = slot_count(c);
+  uint32_t slots = theory_slot_count(c);
   int64_t freed = 0;
 
   memset(storages, 0, slots * sizeof *storages);
@@ -135,7 +135,8 @@ static int64_t sum_in_flight(const offload_theory *t, const theory_rules *rules,
   int64_t sum = 0;
 
   for (uint32_t c = 0; c < t->rank->chunk_count; c++)
-    if (slot_count(&t->rank->chunks[c]) > slots) slots = slot_count(&t->rank->chunks[c]);
+    if (theory_slot_count(&t->rank->chunks[c]) > slots)
+      slots = theory_slot_count(&t->rank->chunks[c]);
   storage *storages = ARENA_ARRAY(a, storage, slots);
   assert(in_flight <= t->order.count);
   for (uint32_t p = 0; p < in_flight; p++)

@@ -53,6 +53,9 @@ bool theory_comes_back_first(const offload_theory *t, uint32_t position, uint32_
 /* No saved tensor leaves. */
 bool theory_no_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry);
 
+/* Slots of the storages that the chunk saves are below it; 0 is none. */
+uint32_t theory_slot_count(const chunk_shape *c);
+
 /* What a system with these rules must save, in steady state. Working memory from `a`. */
 int64_t theory_saving_bytes(const theory_rules *rules, const rank_shape *r, arena *a);
 
