@@ -84,9 +84,10 @@ typedef struct derived_settings {
   bool *layer_is_moe;           /* [num_layers] */
   /* hf [num_layers]: with a sliding window; with rotary tables */
   bool *layer_slides, *layer_rotates;
-  bool *layer_recomputes;   /* hf [num_layers]: with recompute_granularity full */
-  bool *layer_is_linear;    /* hf [num_layers]: linear attention in place of attention */
-  bool window_is_shorter;   /* hf: the sliding window hides keys of the sequence */
+  bool *layer_recomputes; /* hf [num_layers]: with recompute_granularity full */
+  bool *layer_keeps_mlp;  /* hf [num_layers]: selective_checkpointing_mlp_layers; NULL: not given */
+  bool *layer_is_linear;  /* hf [num_layers]: linear attention in place of attention */
+  bool window_is_shorter; /* hf: the sliding window hides keys of the sequence */
   bool *layer_is_offloaded; /* by layer of a chunk: cpu_offloading_layers; NULL without it */
   /* The layers of virtual stage `chunk` of pipeline rank `pp`: row chunk * PP + pp. */
   struct stage_content {

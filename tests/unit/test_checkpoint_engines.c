@@ -29,6 +29,10 @@ enum { LAYERS = 4, TOKENS = 4096, HIDDEN = 1024, HEADS = 8 };
 #define CHECKPOINTS                                                                                \
   "recompute_granularity: full, recompute_method: uniform, recompute_num_layers: 1"
 
+#define BY_LAYER                                                                                   \
+  ", selective_checkpointing: true, selective_checkpointing_save: [attention, \"aten::mm\"], "     \
+  "selective_checkpointing_mlp_layers: "
+
 typedef struct run {
   arena memory;
   compilation compiled;
@@ -108,7 +112,7 @@ static void test_kept_operators_do_not_run_again(void **state)
 {
   static const struct {
     const char *recompute;
-    uint32_t attention, products; /* of a layer's forward and recomputation */
+    uint32_t attention, products; /* of a layer's forward and recomputation, on average */
   } cases[] = {
     { "", 2, 7 + 6 }, /* a checkpoint stops before its last product */
     { ", use_reentrant: true", 2, 7 + 7 },
@@ -116,6 +120,9 @@ static void test_kept_operators_do_not_run_again(void **state)
     { ", selective_checkpointing: true, selective_checkpointing_save: [attention, \"aten::mm\"]", 1,
       7 },
     { ", selective_checkpointing: true, selective_checkpointing_save: [\"aten::mm\"]", 2, 7 },
+    { BY_LAYER "\"([0]*4)\"", 1, 7 + 2 },
+    { BY_LAYER "\"([0,1]*2)\"", 1, 7 + 1 },
+    { BY_LAYER "1", 1, 7 },
   };
   const uint32_t head = 3, of_backward = 2 * 7; /* products */
   (void)state;
@@ -159,6 +166,27 @@ static void test_kept_outputs_at_the_turn(void **state)
   run_end(&without);
   run_end(&kept);
   run_end(&moved);
+}
+
+/* Gate and up of the chosen layers. No recomputation reads the MLP's last product: only the rule by
+ * operator keeps it, as PyTorch does. */
+static void test_kept_products_at_the_turn(void **state)
+{
+  const int64_t widened_bytes = INT64_C(2) * TOKENS * 4096 * 2;
+  (void)state;
+  run no_mlp = run_of("none", "", BY_LAYER "\"([0]*4)\""),
+      second = run_of("none", "", BY_LAYER "\"([0,1,0,0])\""),
+      all = run_of("none", "", BY_LAYER "1"),
+      by_operator = run_of("none", "",
+                           ", selective_checkpointing: true, "
+                           "selective_checkpointing_save: [attention, \"aten::mm\"]");
+  assert_int_equal(bytes_at_the_turn(&second) - bytes_at_the_turn(&no_mlp), widened_bytes);
+  assert_int_equal(bytes_at_the_turn(&all) - bytes_at_the_turn(&no_mlp), LAYERS * widened_bytes);
+  assert_int_equal(bytes_at_the_turn(&by_operator) - bytes_at_the_turn(&all), LAYERS * INPUT_BYTES);
+  run_end(&no_mlp);
+  run_end(&second);
+  run_end(&all);
+  run_end(&by_operator);
 }
 
 static uint32_t op_of_kernel(const run *r, kernel_kind kind, uint32_t from)
@@ -252,6 +280,7 @@ int main(void)
     cmocka_unit_test(test_traffic),
     cmocka_unit_test(test_kept_operators_do_not_run_again),
     cmocka_unit_test(test_kept_outputs_at_the_turn),
+    cmocka_unit_test(test_kept_products_at_the_turn),
     cmocka_unit_test(test_inputs_that_came_back),
     cmocka_unit_test(test_closed_form_of_a_slow_disk),
   };

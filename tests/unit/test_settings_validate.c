@@ -441,6 +441,14 @@ static const struct {
   { CHECKPOINTS "system=selective_checkpointing", NULL },
   { CHECKPOINTS "system=selective_checkpointing selective_checkpointing_hidden_states=true", NULL },
   { SELECTIVE "selective_checkpointing_save=attention,aten::mm", NULL },
+  { SELECTIVE "selective_checkpointing_save=aten::mm selective_checkpointing_mlp_layers=2", NULL },
+  { SELECTIVE "selective_checkpointing_mlp_layers=2",
+    "selective_checkpointing_mlp_layers needs selective_checkpointing, and a matrix product in "
+    "selective_checkpointing_save" },
+  { SELECTIVE "system=hidden_states selective_checkpointing_save=aten::mm "
+              "selective_checkpointing_mlp_layers=2",
+    "selective_checkpointing_mlp_layers works with offload systems none and planned; it is "
+    "hidden_states" },
   { "recompute.selective_checkpointing=true",
     "selective_checkpointing needs implementation hf; it is te" },
   { HF "recompute.selective_checkpointing=true",

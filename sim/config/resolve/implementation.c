@@ -56,6 +56,9 @@ bool resolve_hf(settings *s, arena *a, diag *d)
   s->derived.layer_slides = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.layer_rotates = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.layer_recomputes = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
+  s->derived.layer_keeps_mlp = *s->recompute.selective_checkpointing_mlp_layers == '\0'
+                                   ? NULL
+                                   : ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.layer_is_linear = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.window_is_shorter =
       m->sliding_window > 0 && m->sliding_window <= s->training.seq_length;
@@ -63,6 +66,10 @@ bool resolve_hf(settings *s, arena *a, diag *d)
                              d) &&
          layer_pattern_parse(s, KEY_recompute_recompute_layers, s->recompute.recompute_layers,
                              s->derived.layer_recomputes, d) &&
+         (s->derived.layer_keeps_mlp == NULL ||
+          layer_pattern_parse(s, KEY_recompute_selective_checkpointing_mlp_layers,
+                              s->recompute.selective_checkpointing_mlp_layers,
+                              s->derived.layer_keeps_mlp, d)) &&
          (m->linear_num_value_heads == 0 ||
           layer_pattern_parse(s, KEY_model_linear_attention_layers, m->linear_attention_layers,
                               s->derived.layer_is_linear, d)) &&

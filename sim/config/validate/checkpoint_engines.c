@@ -43,11 +43,28 @@ static bool check_selective(const settings *s, diag *d)
               "adapter: it is added to them in place");
 }
 
+/* A layer's MLP decides beside the operator. */
+static bool check_mlp_layers(const settings *s, diag *d)
+{
+  setting_key key = KEY_recompute_selective_checkpointing_mlp_layers, system = KEY_offload_system;
+  bool by_tensor = s->offload.system == SYSTEM_none || s->offload.system == SYSTEM_planned;
+
+  return need(s, d, s->recompute.selective_checkpointing && saves_products(s), key,
+              KEY_recompute_selective_checkpointing_save,
+              "selective_checkpointing_mlp_layers needs selective_checkpointing, and a matrix "
+              "product in selective_checkpointing_save") &&
+         need(s, d, by_tensor, key, system,
+              "selective_checkpointing_mlp_layers works with offload systems none and planned; it "
+              "is %s",
+              chosen_word(s, system));
+}
+
 bool validate_checkpoint_engines(const settings *s, diag *d)
 {
   setting_key both = KEY_offload_selective_checkpointing_hidden_states;
 
   return (!s->recompute.selective_checkpointing || check_selective(s, d)) &&
+         (*s->recompute.selective_checkpointing_mlp_layers == '\0' || check_mlp_layers(s, d)) &&
          need(s, d, is_selective_engine(s) || !s->offload.selective_checkpointing_hidden_states,
               both, KEY_offload_system,
               "selective_checkpointing_hidden_states is of offload system selective_checkpointing; "

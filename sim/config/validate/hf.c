@@ -261,6 +261,8 @@ static bool check_keys_of_hf(const settings *s, diag *d)
     { s->lora.load_in_8bit, KEY_lora_load_in_8bit },
     { s->recompute.every_n_layers != 1, KEY_recompute_every_n_layers },
     { strcmp(s->recompute.recompute_layers, "1") != 0, KEY_recompute_recompute_layers },
+    { *s->recompute.selective_checkpointing_mlp_layers != '\0',
+      KEY_recompute_selective_checkpointing_mlp_layers },
     { s->training.keep_gradients, KEY_training_keep_gradients },
     { s->training.loss != LOSS_CAUSAL_LM, KEY_training_loss },
     { m->fused_projections, KEY_model_fused_projections },

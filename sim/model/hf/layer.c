@@ -96,7 +96,7 @@ static tensor_id checkpointed(graph *g, const settings *s, hf_shared shared, int
   g->regions.items[region].stops_early = !s->recompute.use_reentrant;
   node_id first = g->nodes.count;
   tensor_id out = body(g, s, shared, layer, hidden);
-  hf_keep_expensive(g, s, region, first);
+  hf_keep_expensive(g, s, region, layer, first);
   graph_region_end(g, region, out);
   return out;
 }

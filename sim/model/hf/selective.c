@@ -4,15 +4,19 @@
  * that PyTorch's dispatcher sees below autograd; "attention" names the fused ones of
  * scaled_dot_product_attention and of the flash-attn package. A checkpoint keeps all results of
  * an operator, including softmax statistics.
+ *
+ * Such a policy sees the module too, if it wants: with selective_checkpointing_mlp_layers a layer keeps
+ * all products of its MLP but the last, whose result no recomputation reads, or none.
  */
 #include "sim/model/hf/selective.h"
 
-#include <stddef.h>
+#include <assert.h>
+#include <string.h>
 
 #include "sim/operators/hf.h"
 
-/* addmm reads the bias after the two factors. */
-enum { LINEAR_BIAS = 2 };
+/* addmm reads the bias after the two factors; dims of a linear. */
+enum { LINEAR_BIAS = 2, LINEAR_OUTPUTS = 2 };
 
 static bool is_kept(const settings *s, const graph_node *n)
 {
@@ -25,12 +29,22 @@ static bool is_kept(const settings *s, const graph_node *n)
   return n->kind == &operator_hf_matmul && has_choice(save, SAVE_BMM);
 }
 
-void hf_keep_expensive(graph *g, const settings *s, region_id region, node_id first)
+static bool is_left(const settings *s, const graph *g, int32_t layer, const graph_node *n)
+{
+  const bool *keeps = s->derived.layer_keeps_mlp;
+  bool of_mlp = strncmp(g->sites.items[n->site].module, "mlp.", strlen("mlp.")) == 0;
+  bool is_last = n->kind == &operator_hf_linear && n->dims[LINEAR_OUTPUTS] == s->model.hidden_size;
+
+  return keeps == NULL || !of_mlp || (keeps[layer] && !is_last);
+}
+
+void hf_keep_expensive(graph *g, const settings *s, region_id region, int32_t layer, node_id first)
 {
   if (!s->recompute.selective_checkpointing) return;
+  assert(layer >= 0 && layer < s->model.num_layers);
   for (node_id n = first; n < g->nodes.count; n++) {
     const graph_node *node = &g->nodes.items[n];
-    if (!is_kept(s, node)) continue;
+    if (!is_kept(s, node) || !is_left(s, g, layer, node)) continue;
     for (int i = 0; i < NODE_OUTPUTS && node->outputs[i] != 0; i++)
       graph_region_cache(g, region, node->outputs[i]);
   }

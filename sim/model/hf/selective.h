@@ -1,11 +1,12 @@
-/* Selective checkpoints: torch.utils.checkpoint's selective contexts with Axolotl's policy. */
+/* Selective checkpoints: torch.utils.checkpoint's selective contexts, with Axolotl's policy or one that
+ * looks at the layer too. */
 #ifndef OFFSIM_SIM_MODEL_HF_SELECTIVE_H
 #define OFFSIM_SIM_MODEL_HF_SELECTIVE_H
 
 #include "sim/graph/graph.h"
 
-/* The region keeps the results of its operators from node `first` on that
- * recompute.selective_checkpointing_save names. */
-void hf_keep_expensive(graph *g, const settings *s, region_id region, node_id first);
+/* The region of a layer keeps the results of its operators from node `first` on that
+ * recompute.selective_checkpointing_save names and selective_checkpointing_mlp_layers leaves. */
+void hf_keep_expensive(graph *g, const settings *s, region_id region, int32_t layer, node_id first);
 
 #endif
