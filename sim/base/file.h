@@ -20,6 +20,8 @@ char *file_read(arena *a, const char *path, size_t limit_bytes, size_t *length, 
 
 /* Notes an input that is read in another way than by file_read: file_open refuses to replace it. */
 void file_note_read(FILE *stream);
+/* Whether the path is that of an input that was read or noted. */
+bool file_was_read(const char *path);
 
 /*
  * Output that appears complete or not at all: written next to `path` under a temporary name, then

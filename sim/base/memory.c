@@ -87,8 +87,9 @@ static size_t available_now(void)
 
 /* With 4 KiB pages the first touch of a plan's arrays costs more than filling them, so large blocks are huge
  * pages of their own. What one step releases, the next one asks for: such blocks are kept, for the
- * kernel takes as long to clear a page as a program to fill it. The sanitizer is to see every block. */
-#if defined(__SANITIZE_ADDRESS__)
+ * kernel takes as long to clear a page as a program to fill it. The sanitizer is to see every block;
+ * WebAssembly has no pages to map. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__wasm__)
 #define LARGE_BYTES SIZE_MAX
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)

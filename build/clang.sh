@@ -1,3 +1,0 @@
-#!/bin/sh
-# GN starts scripts, not programs of PATH.
-exec clang "$@"
