@@ -15,13 +15,10 @@ static void print_line(const char *name, int length, const char *meaning)
   printf("%-*s %.*s\n", NAME_COLUMNS, name, length, meaning);
 }
 
-/* A machine file begins with a comment that says what it describes. */
 static void list_machines(void)
 {
-  for (const machine_preset *p = machine_presets; p->name != NULL; p++) {
-    const char *comment = p->text + strspn(p->text, "# ");
-    print_line(p->name, (int)strcspn(comment, ":\n"), comment);
-  }
+  for (const machine_preset *p = machine_presets; p->name != NULL; p++)
+    print_line(p->name, (int)strlen(p->description), p->description);
 }
 
 static void list_systems(void)

@@ -305,11 +305,11 @@ static bool check_plan_options(const predict_options *o, diag *d)
   const source_pos at = { "--plan", 0, 0 };
   load_options without = o->load;
   without.machine = NULL;
+  without.machine_set_count = 0;
   if (other) return diag_error(d, at, "of the outputs only --json works with it");
-  return !load_is_given(&without) ||
-         diag_error(
-             d, at,
-             "a plan is taken as it is; of a configuration only --machine can be given with it");
+  return !load_is_given(&without) || diag_error(d, at,
+                                                "a plan is taken as it is; of a configuration only "
+                                                "--machine and --machine-set can be given with it");
 }
 
 static bool simulate_and_print(const plan *p, const machine *m, bool json, arena *a, diag *d)
@@ -330,7 +330,8 @@ static bool predict_text(const predict_options *o, bool *unsafe, arena *a, diag 
   settings defaults;
   settings_init(&defaults, a);
   const char *name = o->load.machine != NULL ? o->load.machine : defaults.machine.name;
-  const machine *m = machine_load_at(a, name, (source_pos){ "--machine", 0, 0 }, d);
+  const machine_changes changes = load_machine_changes(&o->load);
+  const machine *m = machine_load_at(a, name, (source_pos){ "--machine", 0, 0 }, &changes, d);
   plan p;
   if (m == NULL || !load_plan(&p, o->plan, a, d)) return false;
   verification v;

@@ -13,12 +13,18 @@
 #include "sim/offload/systems.h"
 #include "sim/plan/text.h"
 
+static void add_value(const char **values, uint32_t *count, uint32_t most, const char *option,
+                      const char *value, diag *d)
+{
+  if (*count == most)
+    diag_error(d, (source_pos){ option, 0, 0 }, "given more than %u times", most);
+  else
+    values[(*count)++] = value;
+}
+
 static void add_set(load_options *o, const char *key_value, diag *d)
 {
-  if (o->set_count == SETS)
-    diag_error(d, (source_pos){ "--set", 0, 0 }, "given more than %d times", SETS);
-  else
-    o->sets[o->set_count++] = key_value;
+  add_value(o->sets, &o->set_count, SETS, "--set", key_value, d);
 }
 
 void load_take_iteration(load_options *o, const char *number, arena *a, diag *d)
@@ -44,27 +50,25 @@ static void take_padded_vocab_size(void *to, const char *value, arena *a, diag *
   add_set(to, arena_printf(a, "model.padded_vocab_size=%s", value), d);
 }
 
-static void add_value(const char **values, uint32_t *count, const char *option, const char *value,
-                      diag *d)
-{
-  if (*count == SCRIPT_VALUES)
-    diag_error(d, (source_pos){ option, 0, 0 }, "given more than %d times", SCRIPT_VALUES);
-  else
-    values[(*count)++] = value;
-}
-
 static void take_env(void *to, const char *value, arena *a, diag *d)
 {
   load_options *o = to;
   (void)a;
-  add_value(o->environment, &o->environment_count, "--env", value, d);
+  add_value(o->environment, &o->environment_count, SCRIPT_VALUES, "--env", value, d);
 }
 
 static void take_arg(void *to, const char *value, arena *a, diag *d)
 {
   load_options *o = to;
   (void)a;
-  add_value(o->arguments, &o->argument_count, "--arg", value, d);
+  add_value(o->arguments, &o->argument_count, SCRIPT_VALUES, "--arg", value, d);
+}
+
+static void take_machine_set(void *to, const char *value, arena *a, diag *d)
+{
+  load_options *o = to;
+  (void)a;
+  add_value(o->machine_sets, &o->machine_set_count, SETS, "--machine-set", value, d);
 }
 
 const option_row load_rows[] = {
@@ -82,6 +86,8 @@ const option_row load_rows[] = {
   TAKE("world-size", "N", take_world_size, "GPUs"),
   TAKE("padded-vocab-size", "N", take_padded_vocab_size, "rows of the embedding"),
   TEXT("machine", "NAME|FILE", machine, "a shipped machine, or a machine file"),
+  TAKE("machine-set", "KEY=VALUE", take_machine_set,
+       "a value in place of the machine's, as link.d2h_bytes_per_us=25000;\nmay be repeated"),
   TAKE("set", "KEY=VALUE", take_set, "any key of a scenario; may be repeated, comes last"),
   FLAG("ignore-unknown", ignore_unknown,
        "list and skip options and keys that offsim does not know"),
@@ -153,12 +159,17 @@ const char *load_name(const load_options *o)
   const char *const files[] = { o->scenario, o->megatron_args, o->axolotl, o->verl, o->hf_config };
   for (size_t i = 0; i < sizeof files / sizeof *files; i++)
     if (files[i] != NULL) return files[i];
-  return "";
+  return "settings given one by one";
+}
+
+machine_changes load_machine_changes(const load_options *o)
+{
+  return (machine_changes){ o->machine_sets, o->machine_set_count };
 }
 
 bool load_is_given(const load_options *o)
 {
-  return files_are_given(o) || o->machine != NULL || o->set_count > 0;
+  return files_are_given(o) || o->machine != NULL || o->set_count > 0 || o->machine_set_count > 0;
 }
 
 static shell_presets presets_of(const load_options *o)
@@ -194,7 +205,7 @@ static bool check_script_values(const load_options *o, diag *d)
 static bool check_files(const load_options *o, diag *d)
 {
   int runs = (o->megatron_args != NULL) + (o->axolotl != NULL) + (o->verl != NULL);
-  if (!files_are_given(o))
+  if (!files_are_given(o) && o->set_count == 0)
     return diag_error(
         d, (source_pos){ 0 },
         "no scenario is given: name a file, or give --megatron-args FILE, --axolotl FILE, "
@@ -250,7 +261,8 @@ bool load_given(const load_options *o, settings *s, const machine **m, arena *a,
   apply_sets(s, o, a, d);
   if (!diag_ok(d)) return false;
   if (is_model_alone(o) && !hf_config_assume(s, &facts, a, d)) return false;
-  *m = machine_load_at(a, s->machine.name, s->at[KEY_machine_name], d);
+  const machine_changes changes = load_machine_changes(o);
+  *m = machine_load_at(a, s->machine.name, s->at[KEY_machine_name], &changes, d);
   if (*m == NULL) return false;
   s->derived.compute_capability = (int)(*m)->gpu.compute_capability;
   return check_pinned_memory(s, *m, d);

@@ -24,6 +24,8 @@ typedef struct load_options {
   const char *machine;       /* --machine */
   const char *sets[SETS]; /* --set, --world-size and --padded-vocab-size as key=value, in order */
   uint32_t set_count;
+  const char *machine_sets[SETS]; /* --machine-set, in order */
+  uint32_t machine_set_count;
   const char *environment[SCRIPT_VALUES]; /* --env */
   const char *arguments[SCRIPT_VALUES];   /* --arg */
   uint32_t environment_count, argument_count;
@@ -41,11 +43,14 @@ void load_take_iteration(load_options *o, const char *number, arena *a, diag *d)
 parsed load_command(load_options *o, const verb_syntax *v, int argc, char **argv, arena *a,
                     diag *d);
 
-/* The file that has most of the configuration; "" without any. */
+/* The file that has most of the configuration; a phrase if the settings are given without one. */
 const char *load_name(const load_options *o);
 
 /* Whether a part of a configuration was given: a file, a machine or a key. */
 bool load_is_given(const load_options *o);
+
+/* What --machine-set gives, as the machine's reader takes it. */
+machine_changes load_machine_changes(const load_options *o);
 
 /* Reads everything and loads the machine. The settings are not resolved yet. */
 bool load_given(const load_options *o, settings *s, const machine **m, arena *a, diag *d);

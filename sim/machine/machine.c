@@ -12,7 +12,6 @@
 #include "sim/machine/link_share.h"
 #include "sim/plan/text.h"
 #include "sim/text/suggest.h"
-#include "sim/text/yaml_text.h"
 
 /* ---- the tables, flat ---- */
 
@@ -328,11 +327,13 @@ static bool read_at_once(const text_node *top, machine *m, arena *a, diag *d)
   return true;
 }
 
-const machine *machine_parse(arena *a, const char *file, const char *text, size_t length, diag *d)
+/* A machine from its file as a tree; NULL: it has errors of its own. */
+static const machine *machine_read(const text_node *top, const machine_changes *changes, arena *a,
+                                   diag *d)
 {
-  const text_node *top = text_read(a, file, text, length, d);
   machine *m = ARENA_NEW(a, machine);
 
+  if (top != NULL) top = machine_change(top, changes, a, d);
   if (top == NULL || !text_expect(top, TEXT_MAPPING, d) ||
       !check_keys(top, top_keys, TOP_KEYS, "the top level", d) || !check_version(top, d) ||
       !read_string(top, "name", &m->name, d) || !read_string(top, "gpu_name", &m->gpu_name, d))
@@ -344,6 +345,11 @@ const machine *machine_parse(arena *a, const char *file, const char *text, size_
                  read_measured(top, m, a, d)
              ? m
              : NULL;
+}
+
+const machine *machine_parse(arena *a, const char *file, const char *text, size_t length, diag *d)
+{
+  return machine_read(text_read(a, file, text, length, d), &(machine_changes){ 0 }, a, d);
 }
 
 /* ---- where a job's GPUs are ---- */
@@ -386,17 +392,18 @@ static const machine *no_such_machine(arena *a, const char *name, source_pos at,
 
 const machine *machine_load(arena *a, const char *name_or_path, diag *d)
 {
-  return machine_load_at(a, name_or_path, (source_pos){ 0 }, d);
+  return machine_load_at(a, name_or_path, (source_pos){ 0 }, &(machine_changes){ 0 }, d);
 }
 
-const machine *machine_load_at(arena *a, const char *name_or_path, source_pos at, diag *d)
+const machine *machine_load_at(arena *a, const char *name_or_path, source_pos at,
+                               const machine_changes *changes, diag *d)
 {
   const machine_preset *preset = find_preset(name_or_path);
   size_t length;
 
-  if (preset != NULL) return machine_parse(a, preset->name, preset->text, strlen(preset->text), d);
+  if (preset != NULL) return machine_read(&preset->top, changes, a, d);
   if (!looks_like_path(name_or_path)) return no_such_machine(a, name_or_path, at, d);
   const char *file = arena_strdup(a, name_or_path);
   char *text = file_read(a, file, FILE_TEXT_LIMIT_BYTES, &length, d);
-  return text == NULL ? NULL : machine_parse(a, file, text, length, d);
+  return text == NULL ? NULL : machine_read(text_read(a, file, text, length, d), changes, a, d);
 }

@@ -21,6 +21,7 @@
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
 #include "sim/machine/contention.h"
+#include "sim/text/yaml_text.h"
 
 enum { MACHINE_FORMAT_VERSION = 1 };
 
@@ -273,10 +274,11 @@ const char *value_source_name(value_source s);
  * factors of sizes and op counts are small enough for the product to fit. */
 int64_t machine_key_maximum(const char *key);
 
-/* A shipped machine: its name and the text of its file. The last one has a NULL name. */
+/* A shipped machine: its name, the comment that its file begins with, up to a colon or the line's end,
+ * and the file as a tree. The last one has a NULL name. */
 typedef struct machine_preset {
-  const char *name;
-  const char *text;
+  const char *name, *description;
+  text_node top;
 } machine_preset;
 
 extern const machine_preset machine_presets[];
@@ -284,8 +286,21 @@ extern const machine_preset machine_presets[];
 /* The shipped machine of that name, or else the file at that path. Name and texts are in the arena.
  * NULL after a diag error. */
 const machine *machine_load(arena *a, const char *name_or_path, diag *d);
-/* The same; an unknown name is an error at `at`. */
-const machine *machine_load_at(arena *a, const char *name_or_path, source_pos at, diag *d);
+
+/* Values in place of those of a machine's file: texts "SECTION.KEY=VALUE", in order. The machine's name
+ * then names them, too. */
+typedef struct machine_changes {
+  const char *const *texts;
+  uint32_t count;
+} machine_changes;
+
+/* The same as machine_load with changes; an unknown name is an error at `at`, a wrong change one at
+ * --machine-set. */
+const machine *machine_load_at(arena *a, const char *name_or_path, source_pos at,
+                               const machine_changes *changes, diag *d);
+/* Private to sim/machine: the tree of a file with the changes. NULL after a diag error. */
+const text_node *machine_change(const text_node *top, const machine_changes *changes, arena *a,
+                                diag *d);
 
 /* A machine from the text of its file; `file` names it in messages and must outlive the diag. */
 const machine *machine_parse(arena *a, const char *file, const char *text, size_t length, diag *d);

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from conftest import documented_json_keys, one_error
+from conftest import ROOT, documented_json_keys, one_error, sets
 
 EXAMPLES = ["docs/examples/one-layer.yaml", "docs/examples/pr1752.yaml",
             "docs/examples/deepseek-v3-proxy-h100.yaml", "docs/examples/te-layers.yaml"]
@@ -214,6 +214,30 @@ def test_plot_is_drawn_and_the_same_again(offsim, tmp_path, kind):
 def test_sanitised_plot_and_trace(offsim_san, tmp_path):
     offsim_san("predict", SMALL, "--plot", tmp_path / "plot.svg", "--trace", tmp_path / "trace.json",
                check=0)
+
+
+# ---- settings without a file ----
+
+def test_settings_one_by_one(predict):
+    """A file of plain keys and the same keys by --set are the same scenario."""
+    file = ROOT / "docs/examples/one-layer.yaml"
+    settings = re.findall(r"^  (\w+): (.*)$", file.read_text(), re.M)
+    assert len(settings) > 15
+    assert predict(*sets(*(f"{key}={value}" for key, value in settings))) == predict(file)
+
+
+def test_machine_set(offsim, predict):
+    """A slower link takes longer; the machine's name says what was changed."""
+    copies = ["docs/examples/one-layer.yaml", "--set", "num_layers=4"]
+    shipped, slower = predict(*copies), predict(*copies, "--machine-set", "link.h2d_bytes_per_us=5000")
+    assert slower["machine"] == "ideal, link.h2d_bytes_per_us=5000"
+    assert float(slower["result"]["step_time_s"]) > float(shipped["result"]["step_time_s"])
+    assert slower["baseline"] == shipped["baseline"]
+    assert "--machine-set: error: unknown key" in one_error(offsim("predict", *copies, "--machine-set", "link.h2d=1"), 2)
+    plan = offsim("plan", *copies, check=0).stdout
+    timed = [offsim("predict", "--plan", "-", "--json", "--machine", "ideal", *change, stdin=plan, check=0).stdout
+             for change in ([], ["--machine-set", "link.h2d_bytes_per_us=5000"])]
+    assert timed[0] != timed[1]
 
 
 # ---- wrong input ----

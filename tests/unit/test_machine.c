@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "sim/base/file.h"
 #include "sim/base/units.h"
 #include "sim/machine/error.h"
 #include "sim/machine/nccl_time.h"
@@ -24,6 +25,18 @@ static const machine *load(arena *a, const char *name)
 
   if (m == NULL) fail_msg("%s", d.message);
   return m;
+}
+
+/* The file of a shipped machine. */
+static const char *preset_text(arena *a)
+{
+  diag d = { 0 };
+  size_t length;
+  const char *text =
+      file_read(a, "sim/machine/presets/A100-SXM-PCIe4.yaml", FILE_TEXT_LIMIT_BYTES, &length, &d);
+
+  if (text == NULL) fail_msg("%s", d.message);
+  return text;
 }
 
 static void test_products(void **state)
@@ -61,7 +74,7 @@ static void expect_message(const char *from, const char *to, const char *message
 {
   arena a = { 0 };
   diag d = { 0 };
-  const char *text = machine_presets[0].text;
+  const char *text = preset_text(&a);
   const char *at = strstr(text, from);
 
   assert_non_null(at);
@@ -129,7 +142,7 @@ static void test_files_without_later_keys(void **state)
 {
   arena a = { 0 };
   diag d = { 0 };
-  const char *text = machine_presets[0].text;
+  const char *text = preset_text(&a);
   uint32_t later = 0;
   (void)state;
 
@@ -188,7 +201,7 @@ static void test_sources(void **state)
   assert_int_equal(source_of(m, &m->link.d2h_bytes_per_us), SOURCE_MEASURED);
   assert_int_equal(source_of(m, &m->nvlink.bus_bytes_per_us), SOURCE_PUBLISHED);
   assert_int_equal(source_of(m, &m->nvlink.latency_ns), SOURCE_ASSUMED);
-  const char *text = machine_presets[0].text, *word = " published";
+  const char *text = preset_text(&a), *word = " published";
   const char *at = strstr(text, word);
   assert_non_null(at);
   const char *without_word = arena_printf(&a, "%.*s%s", (int)(at - text), text, at + strlen(word));
@@ -264,6 +277,46 @@ static void test_unknown_machine_lists_the_known(void **state)
   d = (diag){ 0 };
   assert_null(machine_load(&a, "no/such/file.yaml", &d));
   assert_int_equal(d.exit_status, 2);
+  arena_release(&a);
+}
+
+/* The shipped machine with one change; NULL after an error, which is in *d. */
+static const machine *changed(arena *a, const char *change, diag *d)
+{
+  const machine_changes changes = { &change, 1 };
+  *d = (diag){ 0 };
+  return machine_load_at(a, "H100-SXM", (source_pos){ 0 }, &changes, d);
+}
+
+static void test_changes(void **state)
+{
+  arena a = { 0 };
+  diag d;
+  static const char *const wrong[][2] = {
+    { "d2h", "\"d2h\" is not of the form SECTION.KEY=VALUE" },
+    { "link.d2h", "\"link.d2h\" is not of the form" },
+    { "links.d2h_bytes_per_us=1", "a machine has no section 'links'" },
+    { "link.d2h_bytes_per_ms=1", "did you mean 'd2h_bytes_per_us'?" },
+    { "link.d2h_bytes_per_us=0", "link.d2h_bytes_per_us is 0; it must be from 1" },
+    { "host.gpus=100000", "host.gpus is 100000; it must be at most" },
+    { "gpu.memory_bytes=1", "reserved_by_system_bytes is 800000000; it must be less" },
+  };
+  (void)state;
+  const machine *m = changed(&a, "link.d2h_bytes_per_us=25000 published", &d),
+                *as_shipped = load(&a, "H100-SXM");
+  assert_non_null(m);
+  assert_string_equal(m->name, "H100-SXM, link.d2h_bytes_per_us=25000 published");
+  assert_int_equal(source_of(m, &m->link.d2h_bytes_per_us), SOURCE_PUBLISHED);
+  for (uint32_t k = 0; k < MACHINE_KEYS; k++)
+    assert_int_equal(value_of(m, &machine_keys[k]),
+                     strcmp(machine_keys[k].key, "d2h_bytes_per_us") == 0 &&
+                             strcmp(machine_keys[k].section, "link") == 0
+                         ? 25000
+                         : value_of(as_shipped, &machine_keys[k]));
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    assert_null(changed(&a, wrong[i][0], &d));
+    if (strstr(d.message, wrong[i][1]) == NULL) fail_msg("got: %s", d.message);
+  }
   arena_release(&a);
 }
 
@@ -613,6 +666,7 @@ int main(void)
     cmocka_unit_test(test_sources),
     cmocka_unit_test(test_host_work),
     cmocka_unit_test(test_unknown_machine_lists_the_known),
+    cmocka_unit_test(test_changes),
     cmocka_unit_test(test_measured_gemms),
     cmocka_unit_test(test_measured_additions),
     cmocka_unit_test(test_measured_grouped_gemms),
