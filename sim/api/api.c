@@ -11,7 +11,7 @@
 #include "sim/predict/safety.h"
 #include "sim/report/findings.h"
 #include "sim/report/prediction.h"
-#include "sim/sweep/sweep.h"
+#include "sim/sweep/row.h"
 
 typedef struct words {
   char **items; /* of the command line that says the same */
@@ -97,6 +97,7 @@ typedef struct call {
   offsim_run *run;
   arena a;
   diag d;
+  const char *name; /* of what was given */
   settings settings;
   const machine *machine;
 } call;
@@ -112,8 +113,9 @@ static bool begin(call *c, offsim_run *run)
   /* parsing moves the words */
   char **moved = ARENA_ARRAY(&c->a, char *, run->words.count);
   memcpy(moved, run->words.items, run->words.count * sizeof *moved);
-  return load_command(&o, &v, (int)run->words.count, moved, &c->a, &c->d) == PARSED &&
-         load_settings(&o, &c->settings, &c->machine, &c->a, &c->d);
+  if (load_command(&o, &v, (int)run->words.count, moved, &c->a, &c->d) != PARSED) return false;
+  c->name = load_name(&o);
+  return load_settings(&o, &c->settings, &c->machine, &c->a, &c->d);
 }
 
 /* Keeps how it ended. Returns the text, NULL after an error. */
@@ -130,10 +132,12 @@ static const char *end(call *c)
   return run->text;
 }
 
-static bool predict_call(call *c, prediction *p)
+/* `also`: what the prediction keeps beside its safety. */
+static bool predict_call(call *c, prediction *p, uint32_t also)
 {
   *p = (prediction){ 0 };
-  return predict(p, &c->settings, NULL, c->machine, PREDICT_SAFETY, c->run->threads, &c->a, &c->d);
+  return predict(p, &c->settings, NULL, c->machine, PREDICT_SAFETY | also, c->run->threads, &c->a,
+                 &c->d);
 }
 
 /* ---- calls ---- */
@@ -144,7 +148,7 @@ const char *offsim_predict(offsim_run *run)
   prediction p;
   size_t length;
   if (!begin(&c, run)) return end(&c);
-  if (predict_call(&c, &p)) {
+  if (predict_call(&c, &p, 0)) {
     FILE *out = open_text(&run->text, &length);
     prediction_json(&p, NULL, LONGEST_NOT_SOUGHT, out, &c.a);
     fclose(out);
@@ -153,7 +157,22 @@ const char *offsim_predict(offsim_run *run)
   return end(&c);
 }
 
-const char *offsim_check(offsim_run *run)
+const char *offsim_predict_html(offsim_run *run)
+{
+  call c;
+  prediction p;
+  size_t length;
+  if (!begin(&c, run)) return end(&c);
+  if (predict_call(&c, &p, PREDICT_CURVES)) {
+    FILE *out = open_text(&run->text, &length);
+    prediction_html(&p, c.name, NULL, LONGEST_NOT_SOUGHT, out, &c.a);
+    fclose(out);
+  }
+  prediction_release(&p);
+  return end(&c);
+}
+
+static const char *check(offsim_run *run, bool json)
 {
   call c;
   safety found;
@@ -161,11 +180,24 @@ const char *offsim_check(offsim_run *run)
   if (!begin(&c, run)) return end(&c);
   if (safety_find(&found, &c.settings, run->threads, &c.a, &c.d)) {
     FILE *out = open_text(&run->text, &length);
-    findings_json(found.iterations, SAFETY_ITERATIONS, out);
+    if (json)
+      findings_json(found.iterations, SAFETY_ITERATIONS, out);
+    else
+      findings_table(found.iterations, SAFETY_ITERATIONS, false, out, &c.a);
     fclose(out);
   }
   safety_release(&found);
   return end(&c);
+}
+
+const char *offsim_check(offsim_run *run)
+{
+  return check(run, true);
+}
+
+const char *offsim_check_text(offsim_run *run)
+{
+  return check(run, false);
 }
 
 const char *offsim_scenario(offsim_run *run)
@@ -219,10 +251,10 @@ bool offsim_predict_figures(offsim_run *run, offsim_figures *figures, uint64_t s
   offsim_figures all = { 0 };
   assert(size <= sizeof all && "the library is at least as new as the header");
   if (begin(&c, run)) {
-    if (predict_call(&c, &p)) all = figures_of(&p);
+    if (predict_call(&c, &p, 0)) all = figures_of(&p);
     prediction_release(&p);
   }
-  memcpy(figures, &all, size);
+  memcpy(figures, &all, (size_t)size);
   end(&c);
   return run->status == OFFSIM_OK;
 }

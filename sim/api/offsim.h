@@ -59,10 +59,13 @@ void offsim_run_be_quiet(offsim_run *run);
 offsim_status_code offsim_status(const offsim_run *run);
 const char *offsim_errors(const offsim_run *run);
 
-/* What `offsim predict --json`, `offsim check --json` and `offsim predict --print-scenario` print. NULL
- * after an error. */
+/* What `offsim predict --json`, `offsim predict --html`, `offsim check --json`, `offsim check` and
+ * `offsim predict --print-scenario` write; no settings that would make it fit are sought. NULL after an
+ * error. */
 const char *offsim_predict(offsim_run *run);
+const char *offsim_predict_html(offsim_run *run);
 const char *offsim_check(offsim_run *run);
+const char *offsim_check_text(offsim_run *run);
 const char *offsim_scenario(offsim_run *run);
 
 /* The plan of the first iteration, or of a later one, in text form (docs/reference/plan.md). NULL

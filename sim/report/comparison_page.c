@@ -8,6 +8,7 @@
 #include "sim/report/page.h"
 #include "sim/report/page_timeline.h"
 #include "sim/report/real_trace.h"
+#include "sim/report/trace_work.h"
 #include "traces/align.h"
 
 enum { PAGE_SIDES = 2, GAPS = 4000 };

@@ -9,25 +9,13 @@
 
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
+#include "sim/report/work.h"
 
 enum { PLOT_WIDTH = 1200, PLOT_HEIGHT = 640 };
 
 typedef struct colour {
   double red, green, blue, alpha;
 } colour;
-
-/* What a coloured bar means. */
-typedef enum paint {
-  PAINT_FORWARD,
-  PAINT_BACKWARD,
-  PAINT_RECOMPUTE,
-  PAINT_REDUCTION,
-  PAINT_OPTIMIZER,
-  PAINT_COMM,
-  PAINT_D2H,
-  PAINT_H2D,
-  PAINTS
-} paint;
 
 /* A rectangle of the picture; y grows downwards. */
 typedef struct panel {

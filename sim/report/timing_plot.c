@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/report/picture.h"
 #include "sim/report/plot.h"
 #include "sim/report/text.h"
-#include "sim/report/work.h"
+#include "sim/report/trace_work.h"
 #include "traces/align.h"
 
 enum { LEFT = 150, RIGHT = 40, TOP = 90, LANE = 22, PAIR_GAP = 16, CURVE = 200, TICKS = 10 };

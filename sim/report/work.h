@@ -6,15 +6,23 @@
 
 #include "sim/base/arena.h"
 #include "sim/plan/plan.h"
-#include "sim/report/picture.h"
-#include "traces/record.h"
+
+/* What a coloured bar means. */
+typedef enum paint {
+  PAINT_FORWARD,
+  PAINT_BACKWARD,
+  PAINT_RECOMPUTE,
+  PAINT_REDUCTION,
+  PAINT_OPTIMIZER,
+  PAINT_COMM,
+  PAINT_D2H,
+  PAINT_H2D,
+  PAINTS
+} paint;
 
 extern const char *const paint_names[PAINTS];
 
 /* By op of the rank; only those that take time on a stream mean something. */
 const paint *op_paints(const plan *p, uint32_t rank, arena *a);
-
-/* Of a record, which does not say what is recomputed. */
-paint trace_op_paint(const trace_op *o);
 
 #endif

@@ -1,4 +1,4 @@
-/* Prints what liboffsim answers: api_texts predict|check|scenario|plan|first-plan SCENARIO [KEY=VALUE...]. */
+/* Prints what liboffsim answers: api_texts CALL SCENARIO [KEY=VALUE...]; CALL is one of the table. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,8 +18,10 @@ static const struct {
   const char *name;
   const char *(*call)(offsim_run *run);
 } calls[] = {
-  { "predict", offsim_predict },   { "check", offsim_check }, { "scenario", offsim_scenario },
-  { "first-plan", plan_of_first }, { "plan", plan_of_later },
+  { "predict", offsim_predict },   { "page", offsim_predict_html },
+  { "check", offsim_check },       { "findings", offsim_check_text },
+  { "scenario", offsim_scenario }, { "first-plan", plan_of_first },
+  { "plan", plan_of_later },
 };
 
 int main(int argc, char **argv)

@@ -8,8 +8,8 @@ import pytest
 
 from conftest import ROOT, sets
 
-CALLS = {"predict": ["predict", "--json"], "check": ["check", "--json"], "scenario": ["predict", "--print-scenario"],
-         "plan": ["plan"], "first-plan": ["plan", "--iteration", "warmup"]}
+CALLS = {"predict": ["predict", "--json"], "page": ["predict", "--html", "-"], "check": ["check", "--json"],
+         "findings": ["check"], "scenario": ["predict", "--print-scenario"], "plan": ["plan"], "first-plan": ["plan", "--iteration", "warmup"]}
 SCENARIOS = [("docs/examples/one-layer.yaml", ["num_layers=4"]), ("docs/examples/tiny-deepseek.yaml", []),
              ("docs/examples/hf-layers.yaml", ["offload.system=trl"])]
 
