@@ -92,8 +92,10 @@ static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
   assert(!c->freed && c->buffer == op->arg);
   uses u = cell_uses(w, c, whole_memory);
   former_use *on = w->returned[op->stream].on;
-  for (uint32_t s = 0; s < DEVICE_STREAMS; s++) {
+  for (uint32_t left = w->order->streams | op->operands; left != 0; left &= left - 1) {
+    uint32_t s = (uint32_t)__builtin_ctz(left);
     bool named = op->operands >> s & 1;
+    assert(s < DEVICE_STREAMS);
     if (named && u.last[s] == 0) report_mark(w, FINDING_USELESS_MARK, s, 0, index);
     if (named && !knows_use(&w->order->end, s, u.last[s]))
       report_mark(w, FINDING_NEVER_REUSABLE, s, u.last[s], index);
@@ -128,8 +130,9 @@ static void give_host_buffer(rank_walk *w, uint32_t buffer, uint32_t index)
 /* The uses by the block's former owners must be done, unless the free named their streams. */
 static void check_inherited(rank_walk *w, uint32_t buffer, uint32_t op)
 {
-  for (int s = 0; s < DEVICE_STREAMS; s++) {
-    const former_use *use = &w->cells.items[w->cell_of[buffer]].inherited.on[s];
+  const former_uses *former = &w->cells.items[w->cell_of[buffer]].inherited;
+  for (uint32_t left = w->order->streams; left != 0; left &= left - 1) {
+    const former_use *use = &former->on[__builtin_ctz(left)];
     if (!is_done(w, use->op, op)) report(w, FINDING_BLOCK_REUSED, use->op, op, use->buffer, buffer);
   }
 }
@@ -236,8 +239,10 @@ static void report_write(rank_walk *w, const cell *c, byte_range bytes, uint32_t
 /* Whether everything that has touched the part is done; the op may have read it. */
 static bool may_be_written(const rank_walk *w, const part *to, uint32_t op)
 {
-  for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (to->last[s] != op + 1 && !is_done(w, to->last[s], op)) return false;
+  for (uint32_t left = w->order->streams; left != 0; left &= left - 1) {
+    uint32_t use = to->last[__builtin_ctz(left)];
+    if (use != op + 1 && !is_done(w, use, op)) return false;
+  }
   return true;
 }
 

@@ -116,6 +116,7 @@ static void link_streams(rank_state *r)
     if (!op_runs_on_stream((op_kind)op->kind)) continue;
     r->following[i] = r->streams[op->stream].next;
     r->streams[op->stream].next = i;
+    r->out->streams |= UINT32_C(1) << op->stream;
   }
 }
 

@@ -55,6 +55,7 @@ typedef struct knowledge {
 #define NEWS_OF_STEP (UINT16_C(1) << DEVICE_STREAMS)
 
 typedef struct rank_order {
+  uint32_t streams; /* that run ops, a bit each: few of all */
   /* By op: what is done when the op begins; for a WAIT, SEND or RECV, when it ends; the op itself
    * does not count. For host ops: what the host thread knows to be done then. Ops in a row that have
    * learnt nothing share one, whose part about their own stream is that of the first. */
