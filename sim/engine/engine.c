@@ -48,9 +48,16 @@ typedef struct message_state {
   int64_t done_ps;
 } message_state;
 
+/* The ops of each stream as a list. */
+typedef struct stream_lists {
+  uint32_t first[DEVICE_STREAMS]; /* NO_OP: the stream has none */
+  const uint32_t *following;      /* by op: the next one of its stream; NO_OP: none */
+} stream_lists;
+
 typedef struct rank_state {
   const rank_plan *plan;
   rank_timeline *out;
+  const uint32_t *following;   /* stream_lists */
   const call_cost *costs;      /* by call */
   const int64_t *slowdown_ppm; /* by op (slowdown.h), NULL: none is slowed */
   const int64_t *page_lock_ps; /* by HOST_ALLOC, NULL: none costs anything */
@@ -147,12 +154,6 @@ static void wait_until(rank_state *r, int64_t at, plan_stream because)
   r->host_ps = max_i64(r->host_ps, at);
 }
 
-/* Until an op is done, its entry in end_ps is the next op of the same stream, NO_OP: none. */
-static uint32_t following(const rank_state *r, uint32_t op)
-{
-  return (uint32_t)r->out->end_ps[op];
-}
-
 /* The stream has a copy to the host that was issued and waited for no event at that time, so the engine has
  * it in its queue. */
 static bool has_queued_out(const rank_state *r, const stream_state *s, int64_t at)
@@ -160,7 +161,7 @@ static bool has_queued_out(const rank_state *r, const stream_state *s, int64_t a
   assert(at <= r->host_ps && s->next != r->issued);
   const plan_op *ops = r->plan->ops.items;
   if (s->held_until_ps > at) return false;
-  for (uint32_t i = s->next; i < r->issued; i = following(r, i)) {
+  for (uint32_t i = s->next; i < r->issued; i = r->following[i]) {
     if (ops[i].kind == OP_D2H) return true;
     if (ops[i].kind != OP_WAIT) continue;
     int64_t event_ps = r->event_ps[ops[i].arg];
@@ -266,17 +267,6 @@ static void run_host_op(engine *e, rank_state *r, const plan_op *o)
   assert(0 && "an op of a stream on the host");
 }
 
-static uint32_t next_of_queue(const rank_state *r, uint32_t op)
-{
-  const plan_op *ops = r->plan->ops.items;
-  uint8_t stream = ops[op].stream;
-  do
-    op++;
-  while (ops[op].stream != stream || !op_runs_on_stream((op_kind)ops[op].kind));
-  assert(op <= r->issued && "the op to be issued comes after those of the queue");
-  return op;
-}
-
 /* If the stream's queue is full, the host waits until its oldest op begins. */
 static bool pass_queue(const engine *e, rank_state *r, const plan_op *o)
 {
@@ -288,7 +278,8 @@ static bool pass_queue(const engine *e, rank_state *r, const plan_op *o)
     bool begins = s->next == s->oldest && s->begun;
     if (s->next <= s->oldest && !begins) return false;
     wait_until(r, begins ? s->begun_ps : r->out->start_ps[s->oldest], (plan_stream)o->stream);
-    s->oldest = next_of_queue(r, s->oldest);
+    s->oldest = r->following[s->oldest];
+    assert(s->oldest <= r->issued && "the op to be issued comes after those of the queue");
     s->queued--;
   }
   if (s->queued++ == 0) s->oldest = r->issued;
@@ -367,7 +358,7 @@ static inline void finish_op(rank_state *r, stream_state *s, uint32_t index, int
                              int64_t end_ps)
 {
   assert(start_ps <= end_ps && s->free_ps <= end_ps && "time never goes back");
-  s->next = following(r, index);
+  s->next = r->following[index];
   assert(s->next > index && "a stream keeps program order");
   s->free_ps = end_ps;
   r->out->start_ps[index] = start_ps;
@@ -408,8 +399,8 @@ static bool is_message(const rank_state *r, uint32_t op)
 static uint32_t last_of_exchange(const rank_state *r, uint32_t op)
 {
   assert(is_message(r, op));
-  while (is_message(r, following(r, op)))
-    op = following(r, op);
+  while (is_message(r, r->following[op]))
+    op = r->following[op];
   return op;
 }
 
@@ -421,14 +412,14 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
   uint32_t last = last_of_exchange(r, s->next);
   if (last >= r->issued) return false;
   assert(s->next <= last);
-  uint32_t end = following(r, last);
+  uint32_t end = r->following[last];
   assert(end == NO_OP || end > last);
   int64_t ready_ps = max_i64(s->free_ps, r->out->start_ps[last]);
-  for (uint32_t k = s->next; k != end && !s->posted; k = following(r, k))
+  for (uint32_t k = s->next; k != end && !s->posted; k = r->following[k])
     come_to_message(e, r, &ops[k], ready_ps);
   s->posted = true;
   int64_t done_ps = ready_ps;
-  for (uint32_t k = s->next; k != end; k = following(r, k)) {
+  for (uint32_t k = s->next; k != end; k = r->following[k]) {
     if (e->messages[ops[k].arg].done_ps == UNKNOWN) return false;
     done_ps = max_i64(done_ps, e->messages[ops[k].arg].done_ps);
   }
@@ -600,34 +591,38 @@ static void begin_copy(engine *e, const link_event *begun)
 
 /* ---- a run ------------------------------------------------------------------------------------- */
 
-/* Links the ops of each stream into a list. */
-static void split_streams(rank_state *r)
+static stream_lists lists_of(const rank_plan *p, arena *a)
 {
-  assert(r->used_count == 0);
-  const op_array *ops = &r->plan->ops;
+  stream_lists l;
+  uint32_t *following = ARENA_ARRAY(a, uint32_t, p->ops.count);
   for (int s = 0; s < DEVICE_STREAMS; s++)
-    r->streams[s] = (stream_state){ .next = NO_OP, .blamed = (uint8_t)s };
-  for (uint32_t i = ops->count; i-- > 0;)
-    if (op_runs_on_stream((op_kind)ops->items[i].kind)) {
-      stream_state *s = &r->streams[ops->items[i].stream];
-      assert(ops->items[i].stream < DEVICE_STREAMS && (s->next == NO_OP || s->next > i));
-      r->out->end_ps[i] = s->next;
-      s->next = i;
-    }
-  for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (r->streams[s].next != NO_OP) r->used[r->used_count++] = (uint8_t)s;
+    l.first[s] = NO_OP;
+  for (uint32_t i = p->ops.count; i-- > 0;) {
+    const plan_op *o = &p->ops.items[i];
+    if (!op_runs_on_stream((op_kind)o->kind)) continue;
+    assert(o->stream < DEVICE_STREAMS && l.first[o->stream] > i);
+    following[i] = l.first[o->stream];
+    l.first[o->stream] = i;
+  }
+  l.following = following;
+  return l;
 }
 
-static void rank_begin(rank_state *r, const rank_plan *p, rank_timeline *out, arena *a)
+static void rank_begin(rank_state *r, const rank_plan *p, const stream_lists *l, rank_timeline *out,
+                       arena *a)
 {
   assert(p->residents <= p->buffers.count && out->start_ps != NULL && out->end_ps != NULL);
   r->plan = p;
   r->out = out;
+  r->following = l->following;
   r->event_ps = ARENA_ARRAY(a, int64_t, p->events);
   r->event_stream = ARENA_ARRAY(a, uint8_t, p->events);
   for (uint32_t i = 0; i < p->events; i++)
     r->event_ps[i] = UNKNOWN;
-  split_streams(r);
+  for (int s = 0; s < DEVICE_STREAMS; s++) {
+    r->streams[s] = (stream_state){ .next = l->first[s], .blamed = (uint8_t)s };
+    if (l->first[s] != NO_OP) r->used[r->used_count++] = (uint8_t)s;
+  }
 }
 
 /* One block for the times of all ranks, so that huge pages serve it. */
@@ -643,6 +638,25 @@ static void share_out_times(timeline *t, const plan *p)
     next += 2 * (size_t)p->ranks[i].ops.count;
   }
   assert(next == t->times_ps + 2 * ops);
+}
+
+/* What the simulations of a plan have in common. */
+typedef struct common {
+  const hold_list *holds; /* by rank; NULL: none */
+  const call_cost *costs; /* by call */
+  stream_lists *lists;    /* by rank */
+  const int64_t **page_lock_ps;
+} common;
+
+static common common_of(const plan *p, const machine *m, const hold_list *holds, arena *a)
+{
+  common c = { holds, call_costs(p, m, a), ARENA_ARRAY(a, stream_lists, p->rank_count),
+               ARENA_ARRAY(a, const int64_t *, p->rank_count) };
+  for (uint32_t i = 0; i < p->rank_count; i++) {
+    c.lists[i] = lists_of(&p->ranks[i], a);
+    c.page_lock_ps[i] = page_lock_costs(&p->ranks[i], m, a);
+  }
+  return c;
 }
 
 /* Ranks have memory of their own: threads share none. */
@@ -724,7 +738,7 @@ static bool report_deadlock(const engine *e, diag *d)
 }
 
 static engine engine_new(timeline *t, const plan *p, const machine *m, const rank_place *places,
-                         const hold_list *holds, const call_cost *costs, arena *a)
+                         const common *c, arena *a)
 {
   engine e = { .plan = p, .machine = m, .places = places, .host = host_costs_of(m) };
   e.links = links_new(m, places, p->rank_count, a);
@@ -733,13 +747,16 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
     e.messages[i] = (message_state){ { UNKNOWN, UNKNOWN }, UNKNOWN };
   e.ranks = ARENA_ARRAY(a, rank_state, p->rank_count);
   for (uint32_t i = 0; i < p->rank_count; i++) {
-    rank_begin(&e.ranks[i], &p->ranks[i], &t->ranks[i], a);
+    rank_begin(&e.ranks[i], &p->ranks[i], &c->lists[i], &t->ranks[i], a);
     e.ranks[i].walk = host_walk_of(p, i);
     e.ranks[i].number = i;
-    next_hold(&e.ranks[i], holds ? holds[i].items : NULL, holds ? holds[i].count : 0);
+    if (c->holds != NULL)
+      next_hold(&e.ranks[i], c->holds[i].items, c->holds[i].count);
+    else
+      next_hold(&e.ranks[i], NULL, 0);
     wake(&e, &e.ranks[i]);
-    e.ranks[i].costs = costs;
-    e.ranks[i].page_lock_ps = page_lock_costs(&p->ranks[i], m, a);
+    e.ranks[i].costs = c->costs;
+    e.ranks[i].page_lock_ps = c->page_lock_ps[i];
   }
   assert(e.runnable == p->rank_count);
   return e;
@@ -781,14 +798,14 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
   t->ranks = memory_zeroed(p->rank_count, sizeof *t->ranks);
   share_out_times(t, p);
   arena scratch = { 0 };
-  const call_cost *costs = call_costs(p, m, &scratch);
-  engine e = engine_new(t, p, m, places, holds, costs, &scratch);
+  common c = common_of(p, m, holds, &scratch);
+  engine e = engine_new(t, p, m, places, &c, &scratch);
   bool complete = run(t, &e, d);
   const int64_t **ppm = complete ? slowdown_of_ranks(t, &e, threads, &scratch) : NULL;
   assert(!complete || t->step_ps >= 0);
   if (ppm != NULL) {
     forget_figures(t);
-    e = engine_new(t, p, m, places, holds, costs, &scratch);
+    e = engine_new(t, p, m, places, &c, &scratch);
     for (uint32_t i = 0; i < p->rank_count; i++)
       e.ranks[i].slowdown_ppm = ppm[i];
     complete = run(t, &e, d);
