@@ -85,15 +85,15 @@ void replay_release(replay *r)
   ARRAY_FREE(&r->refused);
 }
 
-replay_waits replay_waits_of(const rank_plan *p)
+bool replay_needs_times(const rank_plan *p)
 {
-  replay_waits w = { false, false };
-  for (uint32_t i = 0; i < p->ops.count && !(w.blocks && w.host_buffers); i++) {
+  for (uint32_t i = 0; i < p->ops.count; i++) {
     const plan_op *o = &p->ops.items[i];
-    w.blocks |= o->kind == OP_FREE && o->operands != 0;
-    w.host_buffers |= o->kind == OP_HOST_FREE && p->buffers.items[o->arg].host_key == 0;
+    assert(o->kind < OP_KINDS);
+    if (o->kind == OP_FREE && o->operands != 0) return true;
+    if (o->kind == OP_HOST_FREE && p->buffers.items[o->arg].host_key == 0) return true;
   }
-  return w;
+  return false;
 }
 
 void replay_keep_curve(replay *r, memory_curve *curve)
@@ -113,6 +113,7 @@ typedef struct pass {
   uint32_t last[STREAMS]; /* by stream: the last op issued so far, or NO_OP */
   uint32_t last_back;     /* the last copy back issued so far */
   uint32_t last_awaited;  /* the op that ends last of those that freed blocks wait for */
+  bool again;             /* the program-order figures stay those of the iteration before */
   replay_result out;
 } pass;
 
@@ -278,6 +279,7 @@ static uint32_t block_on_clock(pass *p, uint32_t op, uint32_t stream, int64_t by
   }
   assert(status != ALLOCATOR_NEEDS_EVENTS && (status == ALLOCATOR_OK || stats->retries > retries));
   if (status == ALLOCATOR_OUT_OF_MEMORY) p->out.out_of_memory = true;
+  p->out.parted |= stats->retries > retries || caching_allocator_pending(a) > 0;
   note_driver_calls(p, op, stream, driver_calls(stats) - calls, stats->retries > retries);
   return block;
 }
@@ -382,7 +384,8 @@ static void run_on_clock(pass *p)
   for (uint32_t i = 0; i < p->plan->ops.count; i++) {
     replay_on_clock(p, i);
     if (curve == NULL) continue;
-    if (p->r->options.one_allocator) curve->allocated_bytes[i] = stats->allocated.current_bytes;
+    if (p->r->options.one_allocator && !p->again)
+      curve->allocated_bytes[i] = stats->allocated.current_bytes;
     curve->live_bytes[i] = stats->active.current_bytes;
     curve->reserved_bytes[i] = stats->reserved.current_bytes;
   }
@@ -549,6 +552,7 @@ replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_time
 replay_result replay_again(replay *r, const rank_plan *rank, const rank_timeline *t)
 {
   pass p = begin_iteration(r, rank, t);
+  p.again = true;
   assert(t != NULL && r->left.count == rank->residents);
   reset_peaks(r);
   take_residents(&p);

@@ -24,8 +24,8 @@ typedef struct replay_options {
   int64_t capacity_bytes; /* device memory for the framework; the program-order replay has no
                            * limit */
   bool expandable_segments;
-  /* Both replays have one allocator: for plans in which no block waits. Where the driver refuses
-   * a request, the two would part, and the program-order figures are wrong. */
+  /* Both replays have one allocator, as long as they do the same: until a block still waits when memory
+   * is requested, or the driver refuses a request. Then the program-order figures are wrong. */
   bool one_allocator;
   /* Program order is left out: its figures, which depend on no time, are 0. */
   bool clock_alone;
@@ -43,6 +43,7 @@ typedef struct replay_result {
   int64_t host_exact_peak_bytes; /* pinned, as requested */
   int64_t host_pow2_peak_bytes;  /* pinned, as page-locked: powers of two */
   bool out_of_memory;            /* the capacity was too small even after waiting for every copy */
+  bool parted;                   /* one allocator does not do what two would have done */
   /* Requests that the driver refused at first, and its calls after each; valid until the next
    * call. */
   const hold_list *refused;
@@ -50,13 +51,8 @@ typedef struct replay_result {
 
 typedef struct replay replay;
 
-/* Whether freed blocks wait for streams, and host buffers for copies. If no block waits, both replays do
- * the same; if nothing waits, no figure depends on times. */
-typedef struct replay_waits {
-  bool blocks, host_buffers;
-} replay_waits;
-
-replay_waits replay_waits_of(const rank_plan *p);
+/* Whether a freed block waits for a stream, or a host buffer for a copy. Else no figure depends on times. */
+bool replay_needs_times(const rank_plan *p);
 
 replay *replay_new(const replay_options *o, arena *a);
 void replay_release(replay *r);

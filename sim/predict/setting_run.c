@@ -159,11 +159,7 @@ typedef struct turn {
   bool is_timed[ITERATION_KINDS];           /* with these holds */
   replay_result *in_order[ITERATION_KINDS]; /* by rank: the program-order figures, ... */
   bool knows_order;                         /* ... which further turns do not change */
-  /* As long as no request is refused, which spares work of some rank: */
-  bool expects_no_refusal;
-  bool *plain;        /* by rank: both replays have one allocator */
-  bool *is_short;     /* by rank: a request was refused */
-  bool first_untimed; /* the first iteration needs no times */
+  bool first_untimed; /* nothing waits, so the peaks of the first iteration need no times */
   plan_safety safety[ITERATION_KINDS];
   arena memory[ITERATION_KINDS], *rank_memory;
   diag errors[ITERATION_KINDS];
@@ -186,11 +182,6 @@ static void take_refusals(turn *t, iteration_kind kind, uint32_t rank, rank_pred
  */
 enum { MOST_STEADY_ITERATIONS = 8 };
 
-static void note_shortage(turn *t, uint32_t rank, const replay_result *memory)
-{
-  t->is_short[rank] |= memory->out_of_memory || memory->refused->count > 0;
-}
-
 /*
  * Repeats the first steady iteration, which came to `memory`, until no segment is added; returns
  * what the last one came to. In program order, all are the same but for the blocks' unsplit tails:
@@ -207,7 +198,6 @@ static replay_result repeat_iteration(turn *t, uint32_t rank, replay_result memo
     before_bytes = memory.reserved_peak_bytes;
     memory = replay_again(t->replays[rank], &r->compiled[ITERATION_STEADY].plan.ranks[rank],
                           &r->times[ITERATION_STEADY].ranks[rank]);
-    note_shortage(t, rank, &memory);
     take_memory_on_clock(out, &memory);
   }
   return memory;
@@ -224,31 +214,60 @@ static void keep_curve(turn *t, uint32_t rank)
   replay_keep_curve(t->replays[rank], curve);
 }
 
-/* Memory, times and copies of one rank; without times, its peaks alone. */
-static void predict_rank(turn *t, iteration_kind kind, uint32_t rank)
+/* NULL: the iteration is not timed. */
+static const rank_timeline *times_of(const turn *t, iteration_kind kind, uint32_t rank)
+{
+  assert(rank < t->ranks);
+  return t->is_timed[kind] ? &t->run->times[kind].ranks[rank] : NULL;
+}
+
+/* Memory on the clock. False: the program-order figures are not known. */
+static bool replay_kind(turn *t, iteration_kind kind, uint32_t rank)
 {
   setting_run *r = t->run;
   const compilation *c = &r->compiled[kind];
-  const timeline *times = t->is_timed[kind] ? &r->times[kind] : NULL;
-  const rank_plan *p = &c->plan.ranks[rank];
   rank_prediction *out = &r->predicted[kind].ranks[rank];
   *out =
       (rank_prediction){ .groups = c->groups[rank], .offloaded_groups = c->offloaded_groups[rank] };
   assert(out->offloaded_groups <= out->groups);
   if (r->curves != NULL && kind == ITERATION_STEADY) keep_curve(t, rank);
   replay_result memory =
-      replay_iteration(t->replays[rank], p, times != NULL ? &times->ranks[rank] : NULL);
-  note_shortage(t, rank, &memory);
+      replay_iteration(t->replays[rank], &c->plan.ranks[rank], times_of(t, kind, rank));
   if (!t->knows_order) t->in_order[kind][rank] = memory;
-  take_memory_in_order(out, &t->in_order[kind][rank]);
   take_memory_on_clock(out, &memory);
+  bool parted = memory.parted;
   if (kind == ITERATION_STEADY) memory = repeat_iteration(t, rank, memory, out);
   take_refusals(t, kind, rank, out, &memory);
-  take_ops(out, p, times != NULL ? &times->ranks[rank] : NULL);
-  bool is_void = t->plain[rank] && t->is_short[rank]; /* the turn is to be done again */
-  if (times == NULL || is_void) return;
-  look_at_peak(out, &c->plan, rank, &t->rank_memory[rank]);
-  take_times(out, &times->ranks[rank], times->step_ps);
+  return t->knows_order || !parted;
+}
+
+static void replay_in_order(turn *t, uint32_t rank)
+{
+  const setting_run *r = t->run;
+  replay_options options = { .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES,
+                             .expandable_segments = r->settings->software.expandable_segments };
+  replay *in_order = replay_new(&options, &t->rank_memory[rank]);
+  assert(!t->knows_order);
+  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
+    if (r->curves != NULL && kind == ITERATION_STEADY)
+      replay_keep_curve(in_order, &r->curves[rank]);
+    t->in_order[kind][rank] = replay_iteration(in_order, &r->compiled[kind].plan.ranks[rank], NULL);
+  }
+  replay_release(in_order);
+}
+
+/* Times and copies; without times, the peaks alone. */
+static void take_figures(turn *t, iteration_kind kind, uint32_t rank)
+{
+  const setting_run *r = t->run;
+  const plan *p = &r->compiled[kind].plan;
+  const rank_timeline *times = times_of(t, kind, rank);
+  rank_prediction *out = &r->predicted[kind].ranks[rank];
+  take_memory_in_order(out, &t->in_order[kind][rank]);
+  take_ops(out, &p->ranks[rank], times);
+  if (times == NULL) return;
+  look_at_peak(out, p, rank, &t->rank_memory[rank]);
+  take_times(out, times, r->times[kind].step_ps);
 }
 
 /* Since the process began: what the first iteration reached counts for the later ones. */
@@ -270,16 +289,20 @@ static void replay_rank(void *context, uint32_t rank)
 {
   turn *t = context;
   const setting_run *r = t->run;
+  bool clock_alone = t->knows_order && !t->first_untimed;
   replay_options options = { .capacity_bytes = r->capacity_bytes,
                              .expandable_segments = r->settings->software.expandable_segments,
-                             .one_allocator = t->plain[rank],
-                             .clock_alone = t->knows_order };
+                             .one_allocator = !clock_alone,
+                             .clock_alone = clock_alone };
   t->replays[rank] = replay_new(&options, &t->rank_memory[rank]);
-  predict_rank(t, ITERATION_WARMUP, rank);
-  predict_rank(t, ITERATION_STEADY, rank);
+  bool in_order = replay_kind(t, ITERATION_WARMUP, rank);
+  in_order = replay_kind(t, ITERATION_STEADY, rank) && in_order;
+  replay_release(t->replays[rank]);
+  if (!in_order) replay_in_order(t, rank);
+  for (int kind = 0; kind < ITERATION_KINDS; kind++)
+    take_figures(t, (iteration_kind)kind, rank);
   carry_peaks(&r->predicted[ITERATION_STEADY].ranks[rank],
               &r->predicted[ITERATION_WARMUP].ranks[rank]);
-  replay_release(t->replays[rank]);
 }
 
 /* ---- compile, simulate, verify ---- */
@@ -357,40 +380,19 @@ static bool take_errors(const turn *t, diag *d)
 static bool is_settled(turn *t)
 {
   bool settled = true;
-  for (int kind = 0; kind < ITERATION_KINDS; kind++)
+  for (int kind = t->first_untimed ? ITERATION_STEADY : 0; kind < ITERATION_KINDS; kind++)
     for (uint32_t i = 0; i < t->ranks; i++)
       if (t->refused[kind][i]) settled = t->is_timed[kind] = false;
   return settled;
 }
 
-/* Most settings have memory enough. Where that spares work, the first turn takes it for granted. */
-static void expect_no_refusal(turn *t)
+static bool needs_times(const turn *t)
 {
-  t->first_untimed = t->run->steady_alone;
-  for (uint32_t i = 0; i < t->ranks; i++) {
-    replay_waits first = replay_waits_of(&t->run->compiled[ITERATION_WARMUP].plan.ranks[i]);
-    replay_waits steady = replay_waits_of(&t->run->compiled[ITERATION_STEADY].plan.ranks[i]);
-    t->plain[i] = !first.blocks && !steady.blocks;
-    t->first_untimed &= t->plain[i] && !first.host_buffers;
-    t->expects_no_refusal |= t->plain[i];
-  }
-  assert(t->expects_no_refusal || !t->first_untimed);
-}
-
-/* False: a request was refused, so the turn has to be done again without taking that for granted. */
-static bool is_as_expected(turn *t)
-{
-  bool is_short = false;
-  for (uint32_t i = 0; t->expects_no_refusal && i < t->ranks; i++)
-    is_short |= t->is_short[i];
-  if (!is_short) return true;
-  t->expects_no_refusal = t->first_untimed = false;
-  for (uint32_t i = 0; i < t->ranks; i++) {
-    t->plain[i] = false;
-    for (int kind = 0; kind < ITERATION_KINDS; kind++)
-      t->holds[kind][i].count = 0;
-  }
-  return false;
+  bool needs = !t->run->steady_alone;
+  for (int kind = 0; kind < ITERATION_KINDS; kind++)
+    for (uint32_t i = 0; i < t->ranks && !needs; i++)
+      needs = replay_needs_times(&t->run->compiled[kind].plan.ranks[i]);
+  return needs;
 }
 
 /* Holds found in one turn shift what comes after them; few turns find all but a few. */
@@ -408,9 +410,8 @@ static bool take_turns(turn *t, diag *d)
 {
   parallel_for(ITERATION_KINDS, t->run->threads, compile_iteration, t);
   if (!take_errors(t, d)) return false;
-  expect_no_refusal(t);
+  t->first_untimed = !needs_times(t);
   if (!take_turn(t, t->run->verifies, d)) return false;
-  if (!is_as_expected(t) && !take_turn(t, false, d)) return false;
   t->knows_order = true;
   for (int i = 1; i < MOST_TURNS && !is_settled(t); i++)
     if (!take_turn(t, false, d)) return false;
@@ -426,8 +427,6 @@ bool setting_run_predict(setting_run *r, arena *a, diag *d)
   assert(r->threads >= 1);
   t.replays = ARENA_ARRAY(a, replay *, ranks);
   t.rank_memory = ARENA_ARRAY(a, arena, ranks);
-  t.plain = ARENA_ARRAY(a, bool, ranks);
-  t.is_short = ARENA_ARRAY(a, bool, ranks);
   for (int kind = 0; kind < ITERATION_KINDS; kind++) {
     t.errors[kind].quiet = d->quiet;
     t.holds[kind] = ARENA_ARRAY(a, hold_list, ranks);

@@ -477,7 +477,7 @@ static void test_one_allocator(void **state)
     give(&t, take(&t, 21 * MIB, STREAM_COMPUTE), 0);
     give(&t, take(&t, 70 * MIB, STREAM_COMPUTE), 0);
     give(&t, second, 0);
-    assert_false(replay_waits_of(t.rank).blocks || replay_waits_of(t.rank).host_buffers);
+    assert_false(replay_needs_times(t.rank));
     play(&t, 0);
     replay_release(t.replay);
     replay_options options = { .capacity_bytes = is_short ? 80 * MIB : GIB,
@@ -488,8 +488,40 @@ static void test_one_allocator(void **state)
     for (int k = 0; k < 3; k++) {
       replay_result a = replay_iteration(two, t.rank, &t.times);
       replay_result b = replay_iteration(t.replay, t.rank, timed ? &t.times : NULL);
-      if (k == 0 && is_short) assert_true(a.refused->count > 0 && b.refused->count > 0);
+      if (k == 0 && is_short) assert_true(a.refused->count > 0 && b.refused->count > 0 && b.parted);
       if (!is_short) assert_same_figures(&a, &b);
+      if (!is_short) assert_false(b.parted);
+    }
+    replay_release(two);
+    tape_end(&t);
+  }
+}
+
+/* A block that waits no longer when memory is requested does not part the replays; one that does
+ * is said to. */
+static void test_one_allocator_parts(void **state)
+{
+  (void)state;
+  for (int late = 0; late < 2; late++) {
+    tape t;
+    tape_begin(&t, GIB);
+    uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE);
+    add_op(t.rank, OP_D2H, STREAM_D2H, 0);
+    give(&t, first, MARK_OF(STREAM_D2H));
+    give(&t, take(&t, 25 * MIB, STREAM_COMPUTE), 0);
+    play(&t, late ? 100 * PS_PER_NS : 0);
+    replay_release(t.replay);
+    replay_options options = { .capacity_bytes = GIB };
+    replay *two = replay_new(&options, &t.memory);
+    options.one_allocator = true;
+    t.replay = replay_new(&options, &t.memory);
+    for (int k = 0; k < 2; k++) {
+      replay_result a = replay_iteration(two, t.rank, &t.times);
+      replay_result b = replay_iteration(t.replay, t.rank, &t.times);
+      assert_int_equal(b.parted, late);
+      assert_int_equal(a.reserved_peak_bytes, (late ? 56 : 30) * MIB);
+      assert_int_equal(b.reserved_peak_bytes, a.reserved_peak_bytes);
+      if (!late) assert_same_figures(&a, &b);
     }
     replay_release(two);
     tape_end(&t);
@@ -534,9 +566,13 @@ static void test_what_waits(void **state)
   tape t;
   tape_begin(&t, GIB);
   give(&t, take(&t, MIB, STREAM_COMPUTE), MARK_OF(STREAM_D2H));
-  assert_true(replay_waits_of(t.rank).blocks && !replay_waits_of(t.rank).host_buffers);
+  assert_true(replay_needs_times(t.rank));
+  tape_end(&t);
+  tape_begin(&t, GIB);
+  add_op(t.rank, OP_HOST_FREE, STREAM_HOST, take_host(&t, MIB, 1));
+  assert_false(replay_needs_times(t.rank));
   add_op(t.rank, OP_HOST_FREE, STREAM_HOST, take_host(&t, MIB, 0));
-  assert_true(replay_waits_of(t.rank).blocks && replay_waits_of(t.rank).host_buffers);
+  assert_true(replay_needs_times(t.rank));
   tape_end(&t);
 }
 
@@ -660,6 +696,7 @@ int main(void)
     cmocka_unit_test(test_holdings),
     cmocka_unit_test(test_again),
     cmocka_unit_test(test_one_allocator),
+    cmocka_unit_test(test_one_allocator_parts),
     cmocka_unit_test(test_clock_alone),
     cmocka_unit_test(test_what_waits),
     cmocka_unit_test(test_without_times),
