@@ -169,17 +169,21 @@ template <int V> __device__ inline vector<float, V> packed(const float *x, float
 
 template <int V> __device__ inline vector<uint16_t, V> packed(const float *x, uint16_t)
 {
+  static_assert(V % 2 == 0, "two are converted at once");
   vector<uint16_t, V> v;
-  if constexpr (V == 1) {
-    v.x[0] = to_bf16(x[0]);
-  } else {
 #pragma unroll
-    for (int j = 0; j < V; j += 2) {
-      __nv_bfloat162 two = __floats2bfloat162_rn(x[j], x[j + 1]);
-      v.x[j] = __bfloat16_as_ushort(two.x);
-      v.x[j + 1] = __bfloat16_as_ushort(two.y);
-    }
+  for (int j = 0; j < V; j += 2) {
+    __nv_bfloat162 two = __floats2bfloat162_rn(x[j], x[j + 1]);
+    v.x[j] = __bfloat16_as_ushort(two.x);
+    v.x[j + 1] = __bfloat16_as_ushort(two.y);
   }
+  return v;
+}
+
+template <> __device__ inline vector<uint16_t, 1> packed<1>(const float *x, uint16_t)
+{
+  vector<uint16_t, 1> v;
+  v.x[0] = to_bf16(x[0]);
   return v;
 }
 
