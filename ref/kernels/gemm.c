@@ -1,12 +1,15 @@
 #include "ref/kernels/gemm.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include "ref/kernels/functions.h"
 #include "ref/kernels/gemm_tile.h"
 #include "ref/kernels/storage.h"
 #include "ref/kernels/threads.h"
+#include "sim/base/diag.h"
 #include "sim/base/units.h"
 
 /*
@@ -24,7 +27,28 @@ typedef struct blocks {
   _Alignas(TILE_ALIGNMENT) real sums[BLOCK_M * BLOCK_N];
 } blocks;
 
-static _Thread_local blocks own;
+/*
+ * Each thread has its blocks from its first product until it ends. A variable of the thread itself would
+ * cost two megabytes of zeros at every start of a thread, and of the program.
+ */
+static pthread_key_t key_of_blocks;
+
+static void make_key(void)
+{
+  if (pthread_key_create(&key_of_blocks, free) != 0) die_refused("too many keys of threads");
+}
+
+static blocks *own_blocks(void)
+{
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, make_key);
+  blocks *own = pthread_getspecific(key_of_blocks);
+  if (own != NULL) return own;
+  own = aligned_alloc(TILE_ALIGNMENT, sizeof *own);
+  if (own == NULL || pthread_setspecific(key_of_blocks, own) != 0)
+    die_refused("no memory for a product's blocks of %zu bytes", sizeof *own);
+  return own;
+}
 
 /* A range of each dimension. */
 typedef struct range {
@@ -82,19 +106,19 @@ static void pack(const ref_matrix *m, range lines, range k, int width, real *to)
 }
 
 /* Adds the products of the packed operands to the sums. */
-static void add_products(int64_t rows, int64_t columns, int64_t k)
+static void add_products(blocks *own, int64_t rows, int64_t columns, int64_t k)
 {
   const gemm_path *path = gemm_chosen_path();
   for (int64_t j = 0; j < columns; j += path->columns)
     for (int64_t i = 0; i < rows; i += path->rows)
-      path->tile(k, own.a + i * k, own.b + j * k, own.sums + i * BLOCK_N + j, BLOCK_N);
+      path->tile(k, own->a + i * k, own->b + j * k, own->sums + i * BLOCK_N + j, BLOCK_N);
 }
 
-static void store_sums(const ref_product *p, range rows, range columns)
+static void store_sums(blocks *own, const ref_product *p, range rows, range columns)
 {
   real line[BLOCK_N];
   for (int64_t i = 0; i < rows.count; i++) {
-    real *sums = own.sums + i * BLOCK_N;
+    real *sums = own->sums + i * BLOCK_N;
     if (p->addend.data != NULL) {
       load_row(&p->addend, rows.first + i, columns.first, columns.count, line);
       for (int64_t j = 0; j < columns.count; j++)
@@ -105,26 +129,27 @@ static void store_sums(const ref_product *p, range rows, range columns)
   }
 }
 
-static void clear_sums(int64_t rows, int64_t columns)
+static void clear_sums(blocks *own, int64_t rows, int64_t columns)
 {
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < columns; j++)
-      own.sums[i * BLOCK_N + j] = 0;
+      own->sums[i * BLOCK_N + j] = 0;
 }
 
 static void multiply_block(const ref_product *p, range rows, range columns)
 {
   const gemm_path *path = gemm_chosen_path();
   ref_matrix b = ref_transposed(p->b);
+  blocks *own = own_blocks();
   assert(rows.count <= BLOCK_M && columns.count <= BLOCK_N);
-  clear_sums(round_up(rows.count, path->rows), round_up(columns.count, path->columns));
+  clear_sums(own, round_up(rows.count, path->rows), round_up(columns.count, path->columns));
   for (int64_t first = 0; first < p->k; first += BLOCK_K) {
     range k = part_of(p->k, first, BLOCK_K);
-    pack(&p->a, rows, k, path->rows, own.a);
-    pack(&b, columns, k, path->columns, own.b);
-    add_products(rows.count, columns.count, k.count);
+    pack(&p->a, rows, k, path->rows, own->a);
+    pack(&b, columns, k, path->columns, own->b);
+    add_products(own, rows.count, columns.count, k.count);
   }
-  store_sums(p, rows, columns);
+  store_sums(own, p, rows, columns);
 }
 
 /* A product cut into blocks of rows x columns, numbered row by row. */
