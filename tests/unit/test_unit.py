@@ -8,8 +8,9 @@ from conftest import ROOT, TIMEOUT_S, configurations
 
 
 def programs():
-    """The build's list, not the files of out/: a removed test leaves its program there."""
-    for configuration in configurations():
+    """The build's list, not the files of out/: a removed test leaves its program there. Sanitized ones come first:
+    they take longest, and the suite ends with these programs, when no core should wait for another."""
+    for configuration in reversed(configurations()):
         found = subprocess.run(
             ["gn", "ls", f"out/{configuration}", "//tests/unit:*", "--type=executable",
              "--as=output"], cwd=ROOT, text=True, capture_output=True, check=True)
