@@ -23,12 +23,14 @@ static bool ok(const device_memory *m, const char *answer)
 
 static int64_t piece_bytes(const device_memory *m, int64_t bytes)
 {
+  assert(bytes > 0 && "the allocator maps no empty segment");
   return m->expandable_segments ? min_i64(bytes, LARGE_GRANULE_BYTES) : bytes;
 }
 
 static void unmap(device_memory *m, int64_t address, int64_t bytes)
 {
   int64_t piece = piece_bytes(m, bytes);
+  assert(bytes % piece == 0 && "granules come whole");
   for (int64_t at = 0; at < bytes; at += piece)
     ok(m, m->queue->driver->space_unmap(&m->space, address + at, piece));
 }
@@ -37,7 +39,7 @@ static bool give_segment(void *context, int64_t address, int64_t bytes)
 {
   device_memory *m = context;
   int64_t piece = piece_bytes(m, bytes);
-  assert(bytes % piece == 0 && "granules come whole");
+  assert(address >= 0 && bytes % piece == 0 && "granules come whole");
   if (address + bytes > m->space.bytes) return false;
   for (int64_t at = 0; at < bytes; at += piece)
     if (m->queue->driver->space_map(&m->space, address + at, piece) != NULL) {
@@ -60,6 +62,7 @@ static void take_back_segment(void *context, int64_t address, int64_t bytes)
 static bool reserve_space(device_memory *m, int64_t *capacity)
 {
   const char *why;
+  assert(*capacity > 0 && m->space.bytes == 0);
   for (;; *capacity /= 2) {
     int64_t granules = ceil_div(*capacity, LARGE_GRANULE_BYTES);
     why = m->queue->driver->space_new(m->gpu, granules * LARGE_GRANULE_BYTES * SPACE_TIMES,
@@ -87,7 +90,7 @@ static bool caching_new(device_memory *m, uint32_t ranks)
 
 bool device_memory_new(device_memory *m, bool caching, uint32_t ranks)
 {
-  assert(m->queue != NULL && ranks > 0);
+  assert(m->queue != NULL && ranks > 0 && m->blocks == NULL && m->order == NULL);
   if (caching) return caching_new(m, ranks);
   return ok(m, m->queue->driver->stream_new(&m->queue->side)) &&
          ok(m, m->queue->driver->event_new(&m->order));
@@ -103,6 +106,7 @@ void device_memory_release(device_memory *m)
 
 void device_memory_begin(device_memory *m)
 {
+  assert(m->guards || m->guard_bytes == 0);
   m->broken_guards = 0;
   m->guard_peak_bytes = m->guard_bytes;
   m->requested_bytes = m->requested_peak_bytes = 0;
@@ -137,6 +141,7 @@ static bool block_take(device_memory *m, int64_t bytes, held_buffer *h)
     status = caching_allocator_alloc_after_events(a, h->stream, bytes, &h->handle);
   }
   if (status != ALLOCATOR_OK) return false;
+  assert((bytes == 0) == (h->handle == ALLOCATOR_NO_BLOCK));
   h->data = h->handle == ALLOCATOR_NO_BLOCK
                 ? NULL
                 : (unsigned char *)m->space.base + caching_allocator_block_address(a, h->handle);
@@ -149,6 +154,7 @@ static void block_give(device_memory *m, const held_buffer *h, uint32_t streams)
   uint32_t count = 0;
   for (uint32_t left = streams; left != 0; left &= left - 1) {
     uint32_t stream = (uint32_t)__builtin_ctz(left);
+    assert(count < STREAMS);
     if (stream != h->stream)
       uses[count++] = (allocator_use){ stream, memory_event_after(m->queue, stream) };
   }
@@ -177,6 +183,7 @@ static bool async_take(device_memory *m, int64_t bytes, held_buffer *h)
 static bool side_waits_for(device_memory *m, uint32_t stream)
 {
   const rank_queue *q = m->queue;
+  assert(stream < DEVICE_STREAMS && q->side != NULL && m->order != NULL);
   return q->streams[stream] == NULL ||
          (ok(m, q->driver->event_record(m->order, q->streams[stream])) &&
           ok(m, q->driver->stream_wait(q->side, m->order)));
@@ -186,6 +193,7 @@ static void async_give(device_memory *m, const held_buffer *h, uint32_t streams)
 {
   const gpu_driver *driver = m->queue->driver;
   void *data = guarded_begin(m, h);
+  assert(h->stream < DEVICE_STREAMS && data != NULL);
   if ((streams & ~(1u << h->stream)) == 0) {
     ok(m, driver->release_async(data, stream_of(m, h->stream)));
     return;
@@ -221,6 +229,8 @@ bool device_take(device_memory *m, const plan_buffer *b, held_buffer *h)
 void device_give(device_memory *m, const held_buffer *h, uint32_t marked, uint32_t used)
 {
   assert((marked | used) < 1u << STREAM_HOST && "only streams of the device use it");
+  assert((h->state == HELD || h->state == FREED) &&
+         "an iteration that passes it on does not free it");
   if (m->blocks != NULL)
     block_give(m, h, marked);
   else if (h->data != NULL)
@@ -229,6 +239,7 @@ void device_give(device_memory *m, const held_buffer *h, uint32_t marked, uint32
 
 void device_count(device_memory *m, const held_buffer *h, int sign)
 {
+  assert((sign == 1 || sign == -1) && h->bytes >= 0);
   m->requested_bytes += sign * round_up(h->bytes, ALLOCATOR_ROUNDING_BYTES);
   assert(m->requested_bytes >= 0 && "a freed buffer was counted");
   m->requested_peak_bytes = max_i64(m->requested_peak_bytes, m->requested_bytes);

@@ -26,6 +26,7 @@ int64_t guarded_bytes(const device_memory *m, int64_t bytes)
 /* The rear zone begins after the last byte that the allocator would count. */
 static int64_t hind_zone(const held_buffer *h)
 {
+  assert(h->bytes > 0 && h->data != NULL);
   return round_up(h->bytes, ALLOCATOR_ROUNDING_BYTES);
 }
 
@@ -36,6 +37,7 @@ unsigned char *guarded_begin(const device_memory *m, const held_buffer *h)
 
 static void count_guards(device_memory *m, int sign)
 {
+  assert(m->guards && (sign == 1 || sign == -1));
   m->guard_bytes += sign * 2 * GUARD_BYTES;
   assert(m->guard_bytes >= 0 && "ended guards have begun");
   m->guard_peak_bytes = max_i64(m->guard_peak_bytes, m->guard_bytes);
@@ -83,6 +85,7 @@ void guards_check(device_memory *m, const stage *s, uint32_t buffer, const held_
 
 void guards_end(device_memory *m, const stage *s, uint32_t buffer, const held_buffer *h)
 {
+  assert(h->state == FREED && "a buffer has guards until its free");
   if (!are_checked(m, h)) return;
   count_guards(m, -1);
   if (queue_synchronize(m->queue)) guards_check(m, s, buffer, h);

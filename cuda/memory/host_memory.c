@@ -7,6 +7,7 @@
 
 void host_memory_new(host_memory *m, rank_queue *queue)
 {
+  assert(queue != NULL);
   *m = (host_memory){ .queue = queue,
                       .pool = pinned_pool_new(memory_event_done, queue),
                       .last_back = NO_STREAM };
@@ -52,6 +53,7 @@ static bool take_pinned(host_memory *m, const plan_buffer *b, held_buffer *h)
   assert(taken.handle < m->blocks.count && "the pool numbers blocks as it locks them");
   h->handle = taken.handle;
   h->data = m->blocks.items[taken.handle];
+  assert(h->data != NULL && "a refused block ends the run");
   return true;
 }
 
@@ -59,6 +61,7 @@ static bool take_pinned(host_memory *m, const plan_buffer *b, held_buffer *h)
  * wait. */
 static void give_pinned(host_memory *m, const plan_buffer *b, const held_buffer *h)
 {
+  assert(h->data == m->blocks.items[h->handle]);
   if (b->host_key != 0)
     pinned_pool_give(m->pool, h->handle);
   else if (m->last_back == NO_STREAM)
@@ -71,6 +74,7 @@ static void give_pinned(host_memory *m, const plan_buffer *b, const held_buffer 
 
 static bool is_unused(host_memory *m, dead_memory *dead)
 {
+  assert(dead->data != NULL && dead->count <= DEVICE_STREAMS);
   while (dead->count > 0 && memory_event_done(m->queue, dead->events[dead->count - 1]))
     dead->count--;
   return dead->count == 0;
@@ -86,6 +90,7 @@ static void free_unused(host_memory *m)
     else
       m->dead.items[kept++] = *dead;
   }
+  assert(kept <= m->dead.count);
   m->dead.count = kept;
 }
 
@@ -116,7 +121,7 @@ bool host_take(host_memory *m, const plan_buffer *b, held_buffer *h)
 void host_give(host_memory *m, const stage *s, uint32_t buffer, const held_buffer *h)
 {
   const plan_buffer *b = stage_buffer(s, buffer);
-  assert(h->data != NULL && class_side((buffer_class)b->purpose) == ON_HOST);
+  assert(h->state == FREED && h->data != NULL && class_side((buffer_class)b->purpose) == ON_HOST);
   if (b->purpose == CLASS_PINNED_HOST)
     give_pinned(m, b, h);
   else

@@ -9,6 +9,7 @@ enum { SCRATCH_ALIGNMENT = 256 };
 
 static bool grow(const rank_queue *q, uint32_t stream, scratch_area *a, int64_t bytes)
 {
+  assert(bytes > a->bytes && "contents that a larger area loses are lost once");
   if (!sink_ok(q->sink, q->driver->stream_synchronize(q->streams[stream]))) return false;
   if (a->data != NULL && !sink_ok(q->sink, q->driver->release(a->data))) return false;
   *a = (scratch_area){ 0 };
@@ -30,8 +31,10 @@ bool scratch_reserve(scratch_memory *m, uint32_t stream, int64_t bytes)
 int64_t scratch_bytes(const scratch_memory *m)
 {
   int64_t bytes = 0;
-  for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
+  for (uint32_t s = 0; s < DEVICE_STREAMS; s++) {
+    assert((m->areas[s].data == NULL) == (m->areas[s].bytes == 0));
     bytes += m->areas[s].bytes;
+  }
   return bytes;
 }
 

@@ -9,6 +9,7 @@
 
 void *upload_area(upload_ring *u, int64_t bytes)
 {
+  assert(bytes >= 0 && (u->area != NULL) == (u->area_bytes > 0));
   if (bytes <= u->area_bytes) return u->area;
   free(u->area);
   u->area = malloc((size_t)bytes);

@@ -9,6 +9,7 @@ static const exchange_trouble no_trouble;
 
 static const exec_members *members_of(const exchange *x, uint32_t rank, const exec_call *c)
 {
+  assert(c->call->group < COMM_GROUPS && rank < x->setup.layout->rank_count);
   return &x->setup.layout->groups[c->call->group][rank];
 }
 
@@ -30,6 +31,7 @@ static bool goes_by_library(const exchange *x, uint32_t rank, const exec_call *c
 /* Whether all members are like this one. */
 static int64_t scratch_of(const cuda_collective_row *row, const exec_call *c, uint32_t count)
 {
+  assert(row->scratch != NULL && count > 0);
   const exec_call **all = malloc(count * sizeof *all);
   if (all == NULL) die_refused("no memory for the %u members of a group", count);
   for (uint32_t i = 0; i < count; i++)
@@ -41,6 +43,7 @@ static int64_t scratch_of(const cuda_collective_row *row, const exec_call *c, ui
 
 int64_t exchange_scratch(const exchange *x, uint32_t rank, const exec_call *c)
 {
+  assert(c->call->kind < COLLECTIVE_KINDS);
   const cuda_collective_row *row = &x->setup.collectives[c->call->kind];
   if (goes_by_library(x, rank, c) && x->library->scratch != NULL) return x->library->scratch(c);
   return row->scratch == NULL ? 0 : scratch_of(row, c, members_of(x, rank, c)->count);
@@ -67,6 +70,7 @@ static void copy_member(member *m, const post *at, const cuda_call *c)
 
 void rendezvous_release(rendezvous *m)
 {
+  assert(m->present <= m->who->count);
   for (uint32_t i = 0; i < m->who->count; i++)
     free(m->members[i].operands);
   free(m->members);
@@ -100,6 +104,7 @@ static uint32_t find_rendezvous(exchange *x, const rendezvous *like)
     i++;
   if (i < x->rendezvous.count) return i;
   rendezvous *m = rendezvous_new(like->who);
+  assert(like->group < COMM_GROUPS && like->stream < DEVICE_STREAMS && m->present == 0);
   m->group = like->group;
   m->stream = like->stream;
   m->number = like->number;
@@ -194,6 +199,7 @@ static const char *run(const exchange *x, const rendezvous *m, const post *own, 
 /* This process does not know when the members of other processes arrive. */
 static exchange_trouble spread_collective(exchange *x, const post *own, const cuda_call *c)
 {
+  assert(x->library != NULL && "processes without a library were refused");
   if (!goes_by_library(x, own->rank, c->of))
     return (exchange_trouble){ .failure = "processes cannot exchange this" };
   return (exchange_trouble){ .failure =

@@ -19,8 +19,9 @@ uint32_t communicator_rank(const communicator *c, uint32_t rank)
 communicator *communicators_find(const communicators *all, uint32_t rank, uint32_t purpose,
                                  uint32_t stream)
 {
+  assert(rank < all->layout->rank_count && purpose < PURPOSES && stream < DEVICE_STREAMS);
   uint32_t number = all->number_of[rank][purpose][stream];
-  assert(number > 0 && "communicators_prepare has seen the plan");
+  assert(number > 0 && number <= all->count && "communicators_prepare has seen the plan");
   return &all->items[number - 1];
 }
 
@@ -61,6 +62,7 @@ static const char *open_group(communicators *all, uint32_t rank, uint32_t group,
   const char *failure = add_communicator(all, who->ranks, who->count, &number);
   for (uint32_t i = 0; i < who->count; i++)
     all->number_of[who->ranks[i]][group][stream] = number;
+  assert(all->number_of[rank][group][stream] == number && "a rank is a member of its own groups");
   return failure;
 }
 
@@ -69,6 +71,7 @@ static const char *open_groups(communicators *all, uint32_t rank, const stage *s
   const char *failure = NULL;
   for (uint32_t i = 0; i < s->ops_of->ops.count && failure == NULL; i++) {
     const plan_op *o = stage_op(s, i);
+    assert(o->kind != OP_COLLECTIVE || o->stream < DEVICE_STREAMS);
     if (o->kind == OP_COLLECTIVE)
       failure = open_group(all, rank, s->plan->calls.items[o->arg].group, o->stream);
   }
@@ -99,6 +102,7 @@ static void tie(const ties *t, uint32_t a, uint32_t b)
     t->root[second] = first;
   else
     t->root[first] = second;
+  assert(root_of(t, a) == root_of(t, b));
 }
 
 /* `node_of`: by message, the node of the side that was found first, + 1. */
@@ -109,6 +113,7 @@ static void tie_messages(const ties *t, const stage *stages, uint32_t *node_of)
       if (!is_message(&stages[k], i)) continue;
       const plan_op *o = stage_op(&stages[k], i);
       uint32_t node = k * DEVICE_STREAMS + o->stream;
+      assert(o->stream < DEVICE_STREAMS && o->arg < stages[k].plan->messages.count);
       t->used[node] = true;
       if (node_of[o->arg] > 0) tie(t, node, node_of[o->arg] - 1);
       node_of[o->arg] = node + 1;
@@ -143,6 +148,7 @@ static const char *open_pipelines(communicators *all, const ties *t)
   const char *failure = NULL;
   for (uint32_t rank = 0; rank < all->layout->rank_count; rank++) {
     const exec_members *pipeline = &all->layout->pipelines[rank];
+    assert(pipeline->count == t->stages && "a pipeline has a rank of each stage");
     if (pipeline->ranks[0] != rank) continue;
     for (uint32_t node = 0; node < t->stages * DEVICE_STREAMS && failure == NULL; node++)
       if (t->used[node] && root_of(t, node) == node) failure = open_tied(all, t, node, pipeline);
@@ -170,6 +176,7 @@ static const char *open_messages(communicators *all, const plan *p, const stage 
 const char *communicators_prepare(communicators *all, const plan *p, const stage *stages)
 {
   const char *failure = NULL;
+  assert(all->open != NULL && all->number_of != NULL);
   for (uint32_t rank = 0; rank < all->layout->rank_count && failure == NULL; rank++)
     failure = open_groups(all, rank, &stages[all->layout->ranks[rank].stage]);
   return failure != NULL ? failure : open_messages(all, p, stages);

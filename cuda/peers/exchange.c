@@ -46,6 +46,7 @@ static const peer_library *library_of(const exchange_setup *setup)
 
 static bool open_library(exchange *x, diag *d)
 {
+  assert(x->library == NULL && x->peers == NULL);
   x->library = library_of(&x->setup);
   if (x->library == NULL && is_spread())
     return diag_refused(d, "processes exchange data only by NCCL, which needs fast arithmetic and "
@@ -82,6 +83,7 @@ void exchange_release(exchange *x)
   for (uint32_t i = 0; i < ranks; i++)
     lanes_synchronize(x, i);
   atomic_store(&x->released, true);
+  assert(!x->opener_runs || atomic_load(&x->stopped));
   if (x->opener_runs) pthread_join(x->opener, NULL);
   if (x->library != NULL) x->library->release(x->peers);
   for (uint32_t i = 0; i < ranks; i++) {
@@ -161,6 +163,7 @@ enum { FOR_ALL_POSTS = INT32_MAX };
 
 static void open_gates(exchange *x)
 {
+  assert(atomic_load(&x->stopped) && "ranks that go on wait at their gates");
   for (uint32_t i = 0; i < x->setup.layout->rank_count; i++)
     for (uint32_t s = 0; s < DEVICE_STREAMS; s++) {
       const rendezvous_point *p = &x->ranks[i].points[s];
@@ -246,5 +249,6 @@ const char *exchange_end(exchange *x)
 
 int64_t exchange_outside_bytes(const exchange *x, uint32_t rank)
 {
+  assert(rank < x->setup.layout->rank_count);
   return x->library == NULL ? 0 : x->library->bytes(x->peers, rank);
 }

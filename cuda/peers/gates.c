@@ -32,6 +32,7 @@ static void find_needs(const stage *s, stream_needs *needs)
   for (uint32_t i = 0; i < s->ops_of->ops.count; i++) {
     const plan_op *o = stage_op(s, i);
     if (!op_runs_on_stream((op_kind)o->kind)) continue;
+    assert(o->stream < DEVICE_STREAMS);
     need(&needs[o->stream], o->kind == OP_COLLECTIVE ? 1 : messages_from(s, i));
   }
 }
@@ -45,6 +46,7 @@ uint32_t streams_of(const stage *s)
     slots += needs[i].slots;
     streams += needs[i].used + (needs[i].slots > 1 ? needs[i].slots - 1 : 0);
   }
+  assert(slots == 0 || streams > 0);
   return slots == 0 ? 0 : streams;
 }
 
@@ -88,6 +90,7 @@ void lanes_synchronize(exchange *x, uint32_t rank)
 {
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++) {
     const rendezvous_point *p = &x->ranks[rank].points[s];
+    assert(p->slots == 0 || p->lanes[0] == NULL);
     for (uint32_t i = 1; i < p->slots; i++)
       (void)x->setup.driver->stream_synchronize(p->lanes[i]);
   }

@@ -21,6 +21,7 @@ static message_side *side_of(const exchange *x, const transfer *t)
 {
   const plan_op *o = stage_op(x->ranks[t->own.rank].stage, t->own.op);
   const exec_members *pipeline = &x->setup.layout->pipelines[t->own.rank];
+  assert(o->arg < x->plan->messages.count);
   uint32_t sender = pipeline->ranks[x->plan->messages.items[o->arg].from_rank];
   return &x->sides[(uint64_t)sender * x->plan->messages.count + o->arg];
 }
@@ -70,6 +71,7 @@ static exec_tensor numbers_at(void *data, int64_t bytes, bool whole)
 const char *copy_by_kernel(const cuda_collective_row *collectives, void *to, void *from,
                            int64_t bytes, gpu_stream *stream)
 {
+  assert(bytes >= 0);
   bool whole = ((uintptr_t)to | (uintptr_t)from | (uint64_t)bytes) % WORD_BYTES == 0;
   exec_tensor read = numbers_at(from, bytes, whole), write = numbers_at(to, bytes, whole);
   exec_call of = { .reads = &read, .writes = &write, .read_count = 1, .write_count = 1 };
@@ -110,6 +112,7 @@ static const char *issue(const exchange *x, const transfer *transfers, uint32_t 
 {
   const gpu_driver *driver = x->setup.driver;
   const transfer *first = &transfers[0];
+  assert(count > 0 && first->own.slot == 0);
   const char *failure = driver->gate_open(stream, arrived_gate(x, &first->own), first->own.number);
   for (uint32_t i = 1; i < count && failure == NULL; i++)
     if (transfers[i].other.waits) failure = copy_on_lane(x, &transfers[i]);
@@ -148,6 +151,7 @@ static const char *issue_by_library(const exchange *x, const transfer *transfers
 static transfer transfer_of(const exchange *x, uint32_t rank, const pending_message *m)
 {
   const plan_op *o = stage_op(x->ranks[rank].stage, m->op);
+  assert(is_message(x->ranks[rank].stage, m->op));
   return (transfer){ .own = { .rank = rank, .op = m->op, .stream = o->stream },
                      .data = m->data,
                      .sends = o->kind == OP_SEND,
@@ -183,7 +187,7 @@ exchange_trouble exchange_message(exchange *x, uint32_t rank, uint32_t op, void 
 {
   rank_exchange *r = &x->ranks[rank];
   uint32_t number = stage_op(r->stage, op)->stream;
-  assert(is_message(r->stage, op));
+  assert(is_message(r->stage, op) && number < DEVICE_STREAMS);
   if (atomic_load(&x->stopped)) return (exchange_trouble){ NULL, NULL };
   *ARRAY_PUSH(&r->pending[number]) = (pending_message){ op, data };
   if (is_message(r->stage, r->stage->following[op])) return (exchange_trouble){ NULL, NULL };

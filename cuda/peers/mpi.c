@@ -30,6 +30,7 @@ static const char *open_communicator(void *context, communicator *c, uint32_t nu
   uint32_t ranks = p->setup.layout->rank_count;
   uint32_t *processes = calloc(c->count, sizeof *processes);
   bool here = false;
+  assert(c->own == NULL && c->count > 0);
   if (processes == NULL) die_refused("no memory for %u processes", c->count);
   for (uint32_t i = 0; i < c->count; i++) {
     processes[i] = world_owner(c->ranks[i], ranks);
@@ -150,6 +151,7 @@ static char *gather_operand(const collective_task *t, image *images, uint32_t k)
 
 static image image_of(const collective_task *t, uint32_t rank)
 {
+  assert(rank < t->peers->setup.layout->rank_count);
   uint32_t count = t->of.read_count + t->of.write_count;
   image i = { .of = t->of, .call = t->call };
   i.operands = room_for(count * (int64_t)sizeof *i.operands);
@@ -206,6 +208,7 @@ static const char *collective(void *peers, uint32_t rank, uint32_t number, const
   collective_task *t = room_for(sizeof *t);
   uint32_t reads = c->of->read_count, count = reads + c->of->write_count;
   const communicator *who = communicators_find(&p->communicators, rank, c->of->call->group, number);
+  assert(who->own != NULL && "this process is a member");
   *t = (collective_task){ p, who, communicator_rank(who, rank), *c, *c->of, NULL };
   t->operands = room_for(count * (int64_t)sizeof *t->operands);
   for (uint32_t i = 0; i < count; i++)

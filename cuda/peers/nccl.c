@@ -93,7 +93,9 @@ static void abort_all(void *peers)
 
 static int64_t bytes_of(const void *peers, uint32_t rank)
 {
-  return ((const nccl *)peers)->bytes[rank];
+  const nccl *n = peers;
+  assert(rank < n->setup.layout->rank_count);
+  return n->bytes[rank];
 }
 
 /* ---- collectives ----------------------------------------------------------------------------- */
@@ -125,6 +127,7 @@ typedef struct part {
 
 static const char *all_to_all(const part *p, const exec_tensor *read, const exec_tensor *write)
 {
+  assert(nccl_elements(read) % p->members == 0 && "nccl_suits has seen it");
   int64_t each = nccl_elements(read) / p->members * dtype_bytes((dtype)read->type);
   const char *failure = read->data == write->data ? gpu_failure("an all_to_all in place") : NULL;
   for (uint32_t i = 0; i < p->members && failure == NULL; i++) {
@@ -174,6 +177,7 @@ static const char *operand(const part *p, collective_kind kind, const exec_tenso
 
 static const char *run_parts(const part *p, const exec_call *c)
 {
+  assert(c->read_count == c->write_count && "nccl_is_direct, or packed rows");
   const char *failure = nccl_said(p->n, p->n->f.ncclGroupStart(), "ncclGroupStart");
   for (uint32_t i = 0; i < c->read_count && failure == NULL; i++)
     failure = operand(p, (collective_kind)c->call->kind, &c->reads[i], &c->writes[i]);
@@ -214,6 +218,7 @@ static bool part_begin(nccl *n, uint32_t rank, uint32_t purpose, uint32_t number
   pthread_rwlock_rdlock(&n->use);
   if (atomic_load(&n->aborted)) return false;
   const communicator *c = communicators_find(&n->communicators, rank, purpose, number);
+  assert(c->own != NULL && c->count > 1);
   *p = (part){ n, handles_of(c)[communicator_rank(c, rank)], c->count,
                (cudaStream_t)(void *)stream };
   return true;

@@ -45,6 +45,7 @@ static const char *connect(nccl *n, communicator *c)
   failure = nccl_said(n, n->f.ncclGroupStart(), "ncclGroupStart");
   for (uint32_t i = 0; i < c->count && failure == NULL; i++) {
     if (!is_here(n, c, i)) continue;
+    assert(handles_of(c)[i] == NULL && "a communicator is opened once");
     failure = n->setup.driver->use(n->setup.gpu_of[c->ranks[i]]);
     if (failure == NULL)
       failure = nccl_said(n, n->f.ncclCommInitRank(&handles_of(c)[i], (int)c->count, id, (int)i),
@@ -64,6 +65,7 @@ static const char *greet(nccl *n, const communicator *c, uint32_t i, const greet
 {
   cudaStream_t stream = (cudaStream_t)(void *)g->stream;
   char *sent = g->memory, *received = sent + c->count;
+  assert(i < c->count && sent != NULL && handles_of(c)[i] != NULL);
   const char *failure = n->setup.driver->use(n->setup.gpu_of[c->ranks[i]]);
   for (uint32_t peer = 0; peer < c->count && failure == NULL; peer++) {
     if (peer == i) continue;
@@ -141,6 +143,7 @@ static const char *connect_peers(nccl *n, const communicator *c)
 static const char *count_bytes(nccl *n, const communicator *c, int sign)
 {
   const char *failure = NULL;
+  assert(sign == 1 || sign == -1);
   for (uint32_t i = 0; i < c->count && failure == NULL; i++) {
     int64_t available = 0, total = 0;
     if (!is_here(n, c, i)) continue;

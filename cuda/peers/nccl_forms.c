@@ -1,4 +1,6 @@
 /* The collectives that NCCL supports, and those for which it needs rows. */
+#include <assert.h>
+
 #include "cuda/peers/nccl_state.h"
 #include "sim/base/units.h"
 
@@ -41,6 +43,7 @@ static bool is_integer(const exec_tensor *t)
 bool nccl_suits(const exec_call *c, uint32_t members)
 {
   collective_kind kind = (collective_kind)c->call->kind;
+  assert(c->read_count > 0 && c->write_count > 0);
   bool moves = kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_ALL_TO_ALL;
   uint32_t times = kind == COLLECTIVE_ALL_GATHER ? members : 1;
   uint32_t over = kind == COLLECTIVE_REDUCE_SCATTER ? members : 1;
@@ -70,6 +73,7 @@ bool nccl_is_direct(const exec_call *c)
 int64_t nccl_row_bytes(const exec_tensor *operands, uint32_t count)
 {
   const int64_t alignment = 256;
+  assert(count > 0);
   return round_up(nccl_row_elements(operands, count) * dtype_bytes((dtype)operands[0].type),
                   alignment);
 }

@@ -49,6 +49,7 @@ static void capture(rank_queue *q, uint32_t op)
 static void launch(rank_queue *q)
 {
   graph_region *g = &q->graph;
+  assert(g->state == GRAPH_CAPTURING && g->next <= g->graphs.count);
   if (g->next == g->graphs.count) *ARRAY_PUSH(&g->graphs) = NULL;
   if (q->measure != NULL) measure_graph_begin(q->measure, q->rank, g->first, q->sink->at);
   sink_ok(q->sink,
@@ -61,6 +62,7 @@ static void issue_later(rank_queue *q)
 {
   graph_region *g = &q->graph;
   uint32_t at = q->sink->at;
+  assert(g->state == GRAPH_OPEN && "what they wait for is launched");
   for (uint32_t i = 0; i < g->later.count && sink_is_open(q->sink); i++)
     q->issue_later(q->context, g->later.items[i]);
   g->later.count = 0;
@@ -92,6 +94,7 @@ static bool begins_graph(op_kind kind)
 
 static void note_record(graph_region *g, const plan_op *o, graph_event now)
 {
+  assert(o->kind == OP_RECORD && now != EVENT_ELSEWHERE);
   assert(g->event_state[o->arg] == EVENT_ELSEWHERE && "a plan records an event once");
   g->event_state[o->arg] = (uint8_t)now;
 }
@@ -101,6 +104,7 @@ static void admit_to_compute(rank_queue *q, uint32_t op)
   graph_region *g = &q->graph;
   const plan_op *o = stage_op(q->stage, op);
   op_kind kind = (op_kind)o->kind;
+  assert(o->stream == STREAM_COMPUTE && g->state != GRAPH_CLOSED);
   bool waits = kind == OP_WAIT && g->event_state[o->arg] == EVENT_PUT_OFF;
   if (!is_captured(kind) || waits) graph_launch(q);
   if (begins_graph(kind) && g->state == GRAPH_OPEN) capture(q, op);
@@ -109,6 +113,7 @@ static void admit_to_compute(rank_queue *q, uint32_t op)
 
 static bool is_put_off(const graph_region *g, const plan_op *o)
 {
+  assert(o->stream < DEVICE_STREAMS && o->stream != STREAM_COMPUTE);
   return g->later_streams[o->stream] ||
          (o->kind == OP_WAIT && g->event_state[o->arg] != EVENT_ELSEWHERE);
 }

@@ -6,6 +6,7 @@
 static uint32_t spare_event(rank_queue *q)
 {
   memory_event_list *m = &q->memory_events;
+  assert(m->spare.count + m->later.count <= m->count && "no event is in two lists");
   if (m->spare.count > 0) return m->spare.items[--m->spare.count];
   gpu_event *event = NULL;
   if (!sink_ok(q->sink, q->driver->event_new(&event))) return NO_OP;

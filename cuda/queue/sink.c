@@ -13,6 +13,7 @@ void sink_wrong(failure_sink *s, const char *why)
 void sink_refused(failure_sink *s, const char *format, ...)
 {
   char text[1024];
+  assert(format != NULL && s->refused != NULL);
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);

@@ -5,6 +5,7 @@
 
 void queue_begin(rank_queue *q, const stage *s, arena *iteration)
 {
+  assert(s != NULL && q->driver != NULL && q->sink != NULL);
   q->stage = s;
   graph_begin_iteration(q, iteration);
 }
@@ -15,6 +16,7 @@ bool queue_prepare(rank_queue *q)
   for (uint32_t i = 0; i < q->stage->ops_of->ops.count; i++) {
     const plan_op *o = stage_op(q->stage, i);
     uint32_t s = o->stream;
+    assert(!op_runs_on_stream((op_kind)o->kind) || s < DEVICE_STREAMS);
     if (op_runs_on_stream((op_kind)o->kind) && q->streams[s] == NULL &&
         !sink_ok(q->sink, q->driver->stream_new(&q->streams[s])))
       return false;
@@ -51,14 +53,14 @@ bool queue_synchronize(rank_queue *q)
 
 void queue_record(rank_queue *q, const plan_op *o)
 {
-  assert(o->kind == OP_RECORD && o->arg < q->events.count);
+  assert(o->kind == OP_RECORD && o->arg < q->events.count && q->streams[o->stream] != NULL);
   sink_ok(q->sink, q->driver->event_record(q->events.items[o->arg], q->streams[o->stream]));
 }
 
 void queue_wait(rank_queue *q, uint32_t op)
 {
   const plan_op *o = stage_op(q->stage, op);
-  assert(o->kind == OP_WAIT && o->arg < q->events.count);
+  assert(o->kind == OP_WAIT && o->arg < q->events.count && q->streams[o->stream] != NULL);
   if (!waits_for_nothing(q->stage, op))
     sink_ok(q->sink, q->driver->stream_wait(q->streams[o->stream], q->events.items[o->arg]));
 }
