@@ -160,14 +160,16 @@ static bool read_input(tune_options *o, tune_input *in, arena *a, diag *d)
   in->resolved = in->given;
   if (!settings_resolve(&in->resolved, offload_conditions, a, d)) return false;
   load_note_assumptions(&o->load, &in->resolved, a, d);
-  return choices_add(&o->space, &in->given, &in->resolved, a, d) &&
+  in->machine = machine_with(o, in->machine, a);
+  return choices_add(&o->space, &in->given, &in->resolved, machine_usable_bytes(in->machine), a,
+                     d) &&
          space_check(&o->space, (source_pos){ "--over", 0, 0 }, d);
 }
 
 static bool run(const tune_options *o, const tune_input *in, arena *a, diag *d)
 {
   const tune_request r = { .given = &in->given,
-                           .machine = machine_with(o, in->machine, a),
+                           .machine = in->machine,
                            .space = &o->space,
                            .best = o->best > 0 ? (uint32_t)o->best : BEST,
                            .threads = threads_or_cores(o->threads),

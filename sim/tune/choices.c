@@ -13,6 +13,7 @@
 
 typedef struct choosing {
   const settings *given, *resolved;
+  int64_t device_bytes; /* what there is */
   struct {
     space_choice *items;
     uint32_t count, capacity;
@@ -280,12 +281,27 @@ static void add_systems(choosing *x)
 
 enum { PLANNED_LEVELS = 6, PLANNED_LAYER_STEPS = 4 };
 
+/* What is computed again, of `layers` of the model's, spread evenly. */
+typedef enum checkpoints {
+  CHECKPOINTS_NONE,
+  CHECKPOINTS_ALL,       /* everything of these layers, nothing of the others */
+  CHECKPOINTS_ATTENTION, /* ... but attention */
+  CHECKPOINTS_PRODUCTS,  /* ... but attention and matrix products */
+  CHECKPOINTS_BUT_MLP /* all layers: all but attention and products; MLP's products in these layers */
+} checkpoints;
+
+static const char *const kept_words[] = {
+  [CHECKPOINTS_ATTENTION] = "attention",
+  [CHECKPOINTS_PRODUCTS] = "attention,aten::mm",
+  [CHECKPOINTS_BUT_MLP] = "attention,aten::mm",
+};
+
 /* `count` of the model's layers, spread evenly, as recompute_layers says it. */
 static const char *spread_layers(const choosing *x, int64_t count)
 {
   int64_t layers = x->resolved->model.num_layers;
   const char *text = "(";
-  assert(count > 0 && count <= layers);
+  assert(count >= 0 && count <= layers);
   for (int64_t i = 0; i < layers; i++) {
     bool chosen = (i + 1) * count / layers > i * count / layers;
     text = arena_printf(x->memory, "%s%c%d", text, i == 0 ? '[' : ',', chosen);
@@ -293,22 +309,23 @@ static const char *spread_layers(const choosing *x, int64_t count)
   return arena_printf(x->memory, "%s])", text);
 }
 
-/* A negative level: nothing moves. What checkpoints keep, "": no result of an operator; NULL: there are
- * no checkpoints. */
-static space_choice planned(choosing *x, int64_t level_bytes, const char *kept, int64_t layers)
+/* A negative level: nothing moves. */
+static space_choice planned(choosing *x, int64_t level_bytes, checkpoints kind, int64_t layers)
 {
   space_choice c = { 0 };
   set(x, &c, KEY_offload_system, level_bytes < 0 ? "none" : "planned");
   if (level_bytes >= 0) set(x, &c, KEY_offload_planned_device_bytes, number(x, level_bytes));
-  set(x, &c, KEY_recompute_recompute_granularity, kept != NULL ? "full" : "");
-  if (kept == NULL) return c;
+  set(x, &c, KEY_recompute_recompute_granularity, kind == CHECKPOINTS_NONE ? "" : "full");
+  if (kind == CHECKPOINTS_NONE) return c;
   set(x, &c, KEY_recompute_recompute_method, "uniform");
   set(x, &c, KEY_recompute_recompute_num_layers, "1");
-  if (layers < x->resolved->model.num_layers)
+  if (layers < x->resolved->model.num_layers && kind != CHECKPOINTS_BUT_MLP)
     set(x, &c, KEY_recompute_recompute_layers, spread_layers(x, layers));
-  if (*kept == '\0') return c;
+  if (kind == CHECKPOINTS_ALL) return c;
   set(x, &c, KEY_recompute_selective_checkpointing, "true");
-  set(x, &c, KEY_recompute_selective_checkpointing_save, kept);
+  set(x, &c, KEY_recompute_selective_checkpointing_save, kept_words[kind]);
+  if (kind == CHECKPOINTS_BUT_MLP)
+    set(x, &c, KEY_recompute_selective_checkpointing_mlp_layers, spread_layers(x, layers));
   return c;
 }
 
@@ -323,29 +340,45 @@ static int64_t bound_of(choosing *x, const space_choice *choice)
   return bytes;
 }
 
-/* Checkpoints of all kinds, of layers spread evenly. */
-static void add_checkpoints(choosing *x, int64_t level_bytes)
+/* The levels, each with nothing on the device but what an operator needs (1 byte) and a part of what
+ * that leaves of the device: segments take more than tensors do. */
+static void add_filling_levels(choosing *x, checkpoints kind, int64_t layers)
 {
-  static const char *const kept[] = { "", "attention", "attention,aten::mm" };
-  int64_t layers = x->resolved->model.num_layers;
-  add(x, planned(x, level_bytes, NULL, 0));
-  for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
-    for (int64_t step = 1, before = 0; step <= PLANNED_LAYER_STEPS; step++) {
-      int64_t count = layers * step / PLANNED_LAYER_STEPS;
-      if (count > before) add(x, planned(x, level_bytes, kept[k], count));
-      before = count;
-    }
+  static const int64_t parts_of_16[] = { 14, 15, 16 };
+  space_choice least = planned(x, 1, kind, layers);
+  int64_t least_bytes = bound_of(x, &least);
+  for (size_t i = 0; least_bytes >= 0 && i < sizeof parts_of_16 / sizeof *parts_of_16; i++) {
+    int64_t level = muldiv_i64(x->device_bytes, parts_of_16[i], 16) - least_bytes;
+    if (level > 0) add(x, planned(x, level, kind, layers));
+  }
 }
 
-/* From what the layer that saves most saves, which planned_device_bytes 0 means, to what all save. */
+static void add_levels(choosing *x, checkpoints kind, int64_t layers, int64_t most_bytes)
+{
+  add(x, planned(x, -1, kind, layers));
+  if (most_bytes <= 0) return;
+  for (int64_t level = 0; level < PLANNED_LEVELS; level++)
+    add(x, planned(x, muldiv_i64(most_bytes, level, PLANNED_LEVELS), kind, layers));
+  add_filling_levels(x, kind, layers);
+}
+
+/* Checkpoints of all kinds; levels from what the layer that saves most saves, which
+ * planned_device_bytes 0 means, to what all save. */
 static void add_planned(choosing *x)
 {
-  space_choice least = planned(x, 0, NULL, 0), most = planned(x, -1, NULL, 0);
+  space_choice least = planned(x, 0, CHECKPOINTS_NONE, 0),
+               most = planned(x, -1, CHECKPOINTS_NONE, 0);
   int64_t least_bytes = bound_of(x, &least), most_bytes = bound_of(x, &most);
-  add_checkpoints(x, -1);
-  if (least_bytes < 0 || most_bytes <= least_bytes) return;
-  for (int64_t level = 0; level < PLANNED_LEVELS; level++)
-    add_checkpoints(x, muldiv_i64(most_bytes - least_bytes, level, PLANNED_LEVELS));
+  int64_t between_bytes = least_bytes < 0 ? 0 : most_bytes - least_bytes;
+  int64_t layers = x->resolved->model.num_layers;
+  add_levels(x, CHECKPOINTS_NONE, 0, between_bytes);
+  for (checkpoints kind = CHECKPOINTS_ALL; kind <= CHECKPOINTS_BUT_MLP; kind++)
+    for (int64_t step = 0, before = kind == CHECKPOINTS_BUT_MLP ? -1 : 0;
+         step <= PLANNED_LAYER_STEPS; step++) {
+      int64_t count = layers * step / PLANNED_LAYER_STEPS;
+      if (count > before) add_levels(x, kind, count, between_bytes);
+      before = count;
+    }
 }
 
 /* ---- the axes ---- */
@@ -378,9 +411,10 @@ static bool varies_offload(const space *s)
          space_varies(s, KEY_offload_cpu_offloading_num_layers);
 }
 
-bool choices_add(space *to, const settings *given, const settings *resolved, arena *a, diag *d)
+bool choices_add(space *to, const settings *given, const settings *resolved, int64_t device_bytes,
+                 arena *a, diag *d)
 {
-  choosing x = { .given = given, .resolved = resolved, .memory = a };
+  choosing x = { .given = given, .resolved = resolved, .device_bytes = device_bytes, .memory = a };
   bool recomputes = !varies_recompute(to), offloads = !varies_offload(to);
   bool segments = !space_varies(to, KEY_software_expandable_segments);
   if (uses_hf(resolved)) {

@@ -13,8 +13,9 @@
 
 #include "sim/sweep/space.h"
 
-/* Adds the axes to a space that has none of their keys. A choice sets only what differs from what
- * was given. False after a diag error. */
-bool choices_add(space *to, const settings *given, const settings *resolved, arena *a, diag *d);
+/* Adds the axes to a space that has none of their keys, for a device that has `device_bytes` for PyTorch.
+ * A choice sets only what differs from what was given. False after a diag error. */
+bool choices_add(space *to, const settings *given, const settings *resolved, int64_t device_bytes,
+                 arena *a, diag *d);
 
 #endif

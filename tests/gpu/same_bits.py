@@ -33,7 +33,7 @@ ADAM = ["optimizer=adamw_torch", "keep_gradients=false"]
 # Models: the scenario, and what all settings have. FSDP2 rounds gradients otherwise than a single process.
 MODELS = {
     "torch": ("torch", ADAM),
-    "torch under FSDP2": ("torch", [*ADAM, "fsdp=fsdp2"]),
+    "torch under FSDP2": ("torch", [*ADAM, "fsdp=fsdp2", "parallel.world_size=1"]),
     "llama": ("llama", ["num_layers=8"]),
     "mixture": ("mixture", ["num_layers=6", "moe_layer_freq=[0,1,1,1,1,1]", "seq_length=8192"]),
 }
@@ -50,6 +50,9 @@ SETTINGS = [
     ("torch", "planned", ["offload.system=planned"], []),
     ("torch", "planned, every second layer again",
      ["offload.system=planned", *CHECKPOINTED, "recompute_layers=([0,1]*8)"], []),
+    ("torch", "planned, MLP's products of every second layer",
+     ["offload.system=planned", *CHECKPOINTED, "selective_checkpointing=true",
+      "selective_checkpointing_save=attention,aten::mm", "selective_checkpointing_mlp_layers=([0,1]*8)"], []),
     ("torch", "checkpoints", CHECKPOINTED, []),
     ("torch", "hidden_states", ["offload.system=hidden_states", *CHECKPOINTED], []),
     ("torch", "hidden_states_reentrant", ["offload.system=hidden_states_reentrant", *REENTRANT], []),
@@ -73,6 +76,7 @@ SETTINGS = [
     ("llama", "te_v1, 7 layers", [*LAYERS, "offload.system=te_v1", "cpu_offloading_num_layers=7"], []),
     ("llama", "te_v2, 6 layers", [*LAYERS, "offload.system=te_v2", "cpu_offloading_num_layers=6"], []),
     ("llama", "full recomputation", FULL, []),
+    ("llama", "layer_input", [*FULL, *FINE, "offload_modules=layer_input"], []),
     ("mixture", "nothing", [], []),
     ("mixture", "seven modules", EXPERTS, []),
     ("mixture", "full recomputation", FULL, []),
