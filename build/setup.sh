@@ -6,6 +6,7 @@
 root=$(cd "$(dirname "$0")/.." && pwd)
 program_packages="generate-ninja ninja-build gcc libc6-dev clang libfyaml-dev libcairo2-dev libxxhash-dev libsqlite3-dev zlib1g-dev"
 test_packages="git clang-format libclang-rt-14-dev libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-jsonschema pkg-config libopenmpi-dev openmpi-bin"
+wasm_packages="wasi-libc libclang-rt-14-dev-wasm32 clang-14 lld-14 llvm-14"
 
 say() {
   echo "$*" >&2
@@ -44,6 +45,7 @@ generate() {
   case $1 in
   release) args='is_debug=false' ;;
   without-cuda) args='nvcc="" use_mpi=true' ;; # -O0: it runs little
+  wasm) args='is_debug=false nvcc="" is_wasm=true' ;;
   static) args='is_debug=false nvcc="" is_static=true' ;;
   debug) args='' ;;
   san) args='is_debug=false is_clang=true is_asan=true is_ubsan=true nvcc=""' ;;

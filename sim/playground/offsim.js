@@ -4,8 +4,8 @@ const NO_SUCH_FILE = 8; /* EBADF of WASI: nothing is open */
 class Ended extends Error {} /* by itself: a resource was refused; standard error says which */
 
 /* `bytes`: of the module. An instance that ended or trapped is of no more use, so the next call gets a new one. */
-async function loadOffsim(bytes) {
-  const module = await WebAssembly.compile(bytes), decoder = new TextDecoder(), encoder = new TextEncoder();
+function loadOffsim(bytes) {
+  const module = new WebAssembly.Module(bytes), decoder = new TextDecoder(), encoder = new TextEncoder();
   let c = null, notes = "";
   const memory = () => new Uint8Array(c.memory.buffer);
   const textAt = (at) => decoder.decode(memory().subarray(at, memory().indexOf(0, at)));
@@ -25,8 +25,8 @@ async function loadOffsim(bytes) {
   };
   const imports = { wasi_snapshot_preview1: Object.fromEntries(WebAssembly.Module.imports(module)
     .map(({ name }) => [name, wasi[name] || (() => NO_SUCH_FILE)])) };
-  async function start() {
-    c = (await WebAssembly.instantiate(module, imports)).exports;
+  function start() {
+    c = new WebAssembly.Instance(module, imports).exports;
     c._initialize();
   }
   function give(run, text) {
@@ -36,8 +36,8 @@ async function loadOffsim(bytes) {
   }
   /* `name`: a function of sim/api/offsim.h that returns a text; `options`: pairs of an option and its value. The text
    * is null after an error. */
-  return async function call(name, options, ...rest) {
-    if (c === null) await start();
+  return function call(name, options, ...rest) {
+    if (c === null) start();
     notes = "";
     try {
       const run = c.offsim_run_new();

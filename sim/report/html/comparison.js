@@ -116,7 +116,7 @@ putGates();
 if (isReal) putOfRealRun(); else putOfRecords();
 if (!by("differences").children.length) by("differences").append(element("p", "None."));
 if (timeline.ranks.length)
-  startTimeline(0, ` Of each stream the upper lane is ${isTimed ? "predicted, the lower one measured" : "a, the lower one b"}. `
+  showTimeline(0, ` Of each stream the upper lane is ${isTimed ? "predicted, the lower one measured" : "a, the lower one b"}. `
     + `Memory is what is requested${isReal ? ", and what the snapshot has allocated" : ""}.`);
 else
   by("steps").hidden = true;

@@ -1,7 +1,7 @@
 "use strict";
 /* What every page needs. Every figure in words comes from #figures. */
 const by = (id) => document.getElementById(id);
-const figures = JSON.parse(by("figures").textContent);
+let figures = JSON.parse(by("figures").textContent);
 const GIB = 2 ** 30;
 
 /* ---- words ---- */
@@ -36,7 +36,7 @@ function row(cells, head) {
 /* `good` undefined: neither. */
 function putVerdict(text, good) {
   by("verdict").textContent = text;
-  if (good !== undefined) by("verdict").classList.add(good ? "good" : "bad");
+  by("verdict").className = good === undefined ? "verdict" : good ? "verdict good" : "verdict bad";
 }
 function putFact(name, value, note) {
   const box = element("div"), dd = element("dd", value);

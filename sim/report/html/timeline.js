@@ -1,8 +1,6 @@
 /* Draws #timeline: the lanes of a rank, which are streams, over curves of its memory. A lane may be of one side of two. */
-const timeline = JSON.parse(by("timeline").textContent);
+let timeline = JSON.parse(by("timeline").textContent);
 const FIELDS = 7, LANE = 26, GAP = 8, RIGHT = 12, CURVE = 210;
-/* Where the names of lanes end; with a side they are longer. */
-const LEFT = timeline.ranks.some((r) => r.lanes.some((lane) => lane.side)) ? 185 : 110;
 /* Okabe and Ito's palette, which colour-blind people tell apart. */
 const COLOURS = ["#0072b2", "#e69f00", "#f0e442", "#8c6d5a", "#cc79a7", "#009e73", "#d55e00", "#56b4e9", ""];
 const WAITS = COLOURS.length - 1, BACK = WAITS - 1;
@@ -14,7 +12,7 @@ const SIDE_COLOURS = ["#0072b2", "#d55e00"];
 /* ---- slices ---- */
 
 /* Absolute times, once a rank is shown. The lanes of a stream are close together. */
-const unpacked = [];
+let unpacked = [];
 function lanesOf(rank) {
   if (unpacked[rank]) return unpacked[rank];
   let top = 2;
@@ -63,7 +61,8 @@ function indexAt(lane, at) {
 
 /* ---- view ---- */
 
-const view = { rank: 0, from: 0, to: Math.max(1, timeline.step_ns), cursor: null, find: "", levelOf: null };
+/* `left`: where the names of lanes end; with a side they are longer. */
+const view = { left: 0, rank: 0, from: 0, to: 1, cursor: null, find: "", levelOf: null };
 const style = () => getComputedStyle(document.documentElement);
 function prepared(canvas, height) {
   const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth || 1000;
@@ -78,8 +77,8 @@ function prepared(canvas, height) {
   c.font = "12px system-ui, sans-serif";
   return [c, width];
 }
-function xOf(at, width) { return LEFT + (at - view.from) / (view.to - view.from) * (width - LEFT - RIGHT); }
-function timeAt(x, width) { return view.from + (x - LEFT) / (width - LEFT - RIGHT) * (view.to - view.from); }
+function xOf(at, width) { return view.left + (at - view.from) / (view.to - view.from) * (width - view.left - RIGHT); }
+function timeAt(x, width) { return view.from + (x - view.left) / (width - view.left - RIGHT) * (view.to - view.from); }
 function ticks(width) {
   const about = (view.to - view.from) / Math.max(2, Math.floor(width / 140));
   const power = 10 ** Math.floor(Math.log10(about));
@@ -111,12 +110,12 @@ function drawLanes() {
   for (const lane of lanes) {
     const top = lane.top;
     c.globalAlpha = 1; c.fillStyle = ink; c.textAlign = "right";
-    c.fillText(lane.name, LEFT - 8, top + LANE / 2 + 4);
+    c.fillText(lane.name, view.left - 8, top + LANE / 2 + 4);
     let drawn = -1, drawnKind = -1;
     for (let i = Math.max(0, lastBefore(lane, view.from)); i < lane.n && lane.start[i] <= view.to; i++) {
-      const left = Math.max(LEFT, xOf(lane.start[i], width)), right = Math.min(width - RIGHT, xOf(lane.end[i], width));
+      const left = Math.max(view.left, xOf(lane.start[i], width)), right = Math.min(width - RIGHT, xOf(lane.end[i], width));
       const kind = field(lane, i, 2);
-      if (right <= LEFT || (right <= drawn && kind === drawnKind)) continue; /* the pixel is painted already */
+      if (right <= view.left || (right <= drawn && kind === drawnKind)) continue; /* the pixel is painted already */
       c.globalAlpha = wanted && !nameOf(lane, i).toLowerCase().includes(wanted) ? 0.15 : 1;
       c.fillStyle = kind === WAITS ? hatching(c) : COLOURS[kind];
       c.fillRect(left, top, Math.max(1, right - left), LANE);
@@ -140,10 +139,10 @@ function drawCurve() {
   c.strokeStyle = faint; c.fillStyle = ink; c.textAlign = "right";
   for (let i = 0; i <= 4; i++) {
     const b = most * i / 4.16;
-    c.beginPath(); c.moveTo(LEFT, yOf(b)); c.lineTo(width - RIGHT, yOf(b)); c.stroke();
-    c.fillText(bytes(b), LEFT - 8, yOf(b) + 4);
+    c.beginPath(); c.moveTo(view.left, yOf(b)); c.lineTo(width - RIGHT, yOf(b)); c.stroke();
+    c.fillText(bytes(b), view.left - 8, yOf(b) + 4);
   }
-  c.save(); c.beginPath(); c.rect(LEFT, 0, width - LEFT - RIGHT, CURVE); c.clip();
+  c.save(); c.beginPath(); c.rect(view.left, 0, width - view.left - RIGHT, CURVE); c.clip();
   const colourOf = (name) => CURVE_COLOURS[name] || SIDE_COLOURS[names.indexOf(name)];
   for (const name of names) {
     const p = of[name];
@@ -159,15 +158,15 @@ function drawCurve() {
   c.strokeStyle = ink; c.lineWidth = 1;
   if (level) {
     c.setLineDash([6, 4]);
-    c.beginPath(); c.moveTo(LEFT, yOf(level)); c.lineTo(width - RIGHT, yOf(level)); c.stroke(); c.setLineDash([]);
+    c.beginPath(); c.moveTo(view.left, yOf(level)); c.lineTo(width - RIGHT, yOf(level)); c.stroke(); c.setLineDash([]);
   }
   if (view.cursor !== null) {
     c.beginPath(); c.moveTo(xOf(view.cursor, width), 0); c.lineTo(xOf(view.cursor, width), CURVE - 18); c.stroke();
   }
   c.restore();
   c.textAlign = "left"; c.fillStyle = ink;
-  if (level) c.fillText("peak without offload", LEFT + 6, yOf(level) - 4);
-  let x = LEFT;
+  if (level) c.fillText("peak without offload", view.left + 6, yOf(level) - 4);
+  let x = view.left;
   for (const name of names) {
     c.fillStyle = colourOf(name); c.fillRect(x, CURVE - 12, 14, 8);
     c.fillStyle = ink; c.fillText(name, x + 18, CURVE - 4);
@@ -236,7 +235,7 @@ function countFound() {
 function laneAt(y) { return lanesOf(view.rank).find((lane) => lane.top <= y && y < lane.top + LANE); }
 function hover(event) {
   const lane = laneAt(event.offsetY), width = by("lanes").clientWidth, at = timeAt(event.offsetX, width);
-  const i = lane && event.offsetX > LEFT ? indexAt(lane, at) : -1;
+  const i = lane && event.offsetX > view.left ? indexAt(lane, at) : -1;
   by("hover").textContent = i < 0 ? time(Math.max(0, at))
     : `${nameOf(lane, i)}${field(lane, i, 2) === WAITS ? waitedFor((lane.start[i] + lane.end[i]) / 2) : ""}: ${time(lane.end[i] - lane.start[i])} from ${time(lane.start[i])}`;
 }
@@ -250,7 +249,7 @@ function listen() {
     canvas.addEventListener("pointermove", (e) => {
       if (id === "lanes") hover(e);
       if (held === null || Math.abs(e.offsetX - held) < 2) return;
-      const d = (held - e.offsetX) / (canvas.clientWidth - LEFT - RIGHT) * (view.to - view.from);
+      const d = (held - e.offsetX) / (canvas.clientWidth - view.left - RIGHT) * (view.to - view.from);
       held = e.offsetX; moved = true;
       setWindow(view.from + d, view.to + d);
     });
@@ -259,7 +258,8 @@ function listen() {
     "-": () => zoom(1.4, middle()), Home: () => setWindow(0, timeline.step_ns), PageUp: () => showRank(Math.max(0, view.rank - 1)),
     PageDown: () => showRank(Math.min(timeline.ranks.length - 1, view.rank + 1)) };
   by("lanes").addEventListener("keydown", (e) => { if (keys[e.key]) { e.preventDefault(); keys[e.key](); } });
-  document.addEventListener("keydown", (e) => { if (e.key === "/" && document.activeElement !== by("find")) { e.preventDefault(); by("find").focus(); } });
+  const takesText = (of) => of.matches("textarea, input:not([type='range'], [type='checkbox'])");
+  document.addEventListener("keydown", (e) => { if (e.key === "/" && !takesText(e.target)) { e.preventDefault(); by("find").focus(); } });
   by("zoom-in").addEventListener("click", keys["+"]);
   by("zoom-out").addEventListener("click", keys["-"]);
   by("whole").addEventListener("click", keys.Home);
@@ -268,20 +268,24 @@ function listen() {
   window.addEventListener("resize", draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { hatch = null; draw(); });
 }
-/* `levelOf`: of a rank, its peak without offload; left out, no line marks it. */
-function startTimeline(rank, note, levelOf) {
-  view.levelOf = levelOf;
+let listens = false;
+/* The whole step of a rank. `levelOf`: of a rank, its peak without offload; left out, no line marks it. */
+function showTimeline(rank, note, levelOf) {
   const used = new Set(timeline.ranks.flatMap((r) => r.lanes.flatMap((lane) => lane.slices.filter((_, i) => i % FIELDS === 2))));
-  timeline.kinds.forEach((name, i) => {
-    if (!used.has(i)) return;
+  unpacked = [];
+  const left = timeline.ranks.some((r) => r.lanes.some((lane) => lane.side)) ? 185 : 110;
+  Object.assign(view, { left, from: 0, to: Math.max(1, timeline.step_ns), levelOf });
+  by("legend").replaceChildren(...timeline.kinds.flatMap((name, i) => {
+    if (!used.has(i)) return [];
     const item = element("span"), box = element("i");
     box.style.background = i === WAITS ? "repeating-linear-gradient(135deg, var(--muted) 0 1px, transparent 1px 4px)" : COLOURS[i];
     item.append(box, name);
-    by("legend").append(item);
-  });
-  timeline.ranks.forEach((r, i) => by("rank").append(new Option(String(r.rank === undefined ? i : r.rank), String(i))));
+    return [item];
+  }));
+  by("rank").replaceChildren(...timeline.ranks.map((r, i) => new Option(String(r.rank === undefined ? i : r.rank), String(i))));
   by("detail").textContent = { op: "Each slice is one op.", module: "A slice is what one module issues in one pass: there are more ops than a page should hold.",
     pass: "A slice is one pass of a micro-batch: there are more ops than a page should hold." }[timeline.detail] + note;
-  listen();
+  if (!listens) listen();
+  listens = true;
   showRank(rank);
 }
