@@ -10,9 +10,7 @@ bool allocated_bound(int64_t *bytes, const settings *s, arena *a, diag *d)
 {
   compilation c = { 0 };
   bool ok = compile(&c, s, ITERATION_STEADY, a, d);
-  *bytes = 0;
-  for (uint32_t i = 0; ok && i < c.plan.rank_count; i++)
-    *bytes = max_i64(*bytes, requested_peak_bytes(&c.plan.ranks[i]));
+  *bytes = ok ? plan_requested_peak_bytes(&c.plan) : 0;
   compilation_release(&c);
   return ok;
 }

@@ -108,9 +108,10 @@ typedef struct predicting {
   diag errors[2];
 } predicting;
 
-static setting_run new_run(const predicting *x, const settings *s)
+static setting_run new_run(const predicting *x, const settings *s, common_plans *common)
 {
   return (setting_run){ .settings = s,
+                        .common = common,
                         .machine = x->own,
                         .places = x->places,
                         .capacity_bytes = x->p->capacity_bytes,
@@ -118,10 +119,10 @@ static setting_run new_run(const predicting *x, const settings *s)
 }
 
 /* What allocators that nothing refuses reserve; of the ranks with enough for what they allocate. */
-static bool find_fragmentation(const predicting *x, arena *a, diag *d)
+static bool find_fragmentation(const predicting *x, common_plans *common, arena *a, diag *d)
 {
   prediction *p = x->p;
-  setting_run run = new_run(x, p->settings);
+  setting_run run = new_run(x, p->settings, common);
   run.plans = p->plans;
   run.capacity_bytes = ALLOCATOR_UNLIMITED_BYTES;
   bool ok = setting_run_predict(&run, a, d);
@@ -136,7 +137,7 @@ static bool find_fragmentation(const predicting *x, arena *a, diag *d)
   return ok;
 }
 
-static bool judge_fit(const predicting *x, arena *a, diag *d)
+static bool judge_fit(const predicting *x, common_plans *common, arena *a, diag *d)
 {
   prediction *p = x->p;
   p->host_pinned_total_bytes = fullest_host(p, x->places, false);
@@ -149,7 +150,7 @@ static bool judge_fit(const predicting *x, arena *a, diag *d)
     p->fits_device = false;
     r->missing_bytes = missing_by_allocation(p, r);
   }
-  return !may_be_fragmented(p) || find_fragmentation(x, a, d);
+  return !may_be_fragmented(p) || find_fragmentation(x, common, a, d);
 }
 
 /* ---- the whole ---- */
@@ -186,12 +187,14 @@ static bool predict_baseline(const predicting *x, arena *a, diag *d)
   XXH128_hash_t digest = { 0 };
   if (x->known != NULL) digest = settings_digest(without, a);
   if (x->known != NULL && baselines_find(x->known, digest, &x->p->baseline, ranks, a)) return true;
-  setting_run run = new_run(x, without);
+  common_plans own = { 0 };
+  setting_run run = new_run(x, without, &own);
   run.steady_alone = true;
   bool ok = setting_run_predict(&run, a, d);
   x->p->baseline = run.predicted[ITERATION_STEADY];
   if (ok && x->known != NULL) baselines_add(x->known, digest, &x->p->baseline, ranks);
   setting_run_release(&run);
+  common_plans_release(&own);
   return ok;
 }
 
@@ -204,27 +207,36 @@ static iteration_prediction copy_of(const iteration_prediction *of, uint32_t ran
   return copy;
 }
 
+static bool predict_setting(const predicting *x, setting_run *run, arena *a, diag *d)
+{
+  prediction *p = x->p;
+  if (!setting_run_predict(run, a, d)) return false;
+  p->warmup = run->predicted[ITERATION_WARMUP];
+  p->result = run->predicted[ITERATION_STEADY];
+  p->safety = run->safety;
+  if (x->is_baseline) p->baseline = copy_of(&p->result, p->rank_count, a);
+  assert(run->common->compiled[ITERATION_STEADY].plan.rank_count == p->rank_count);
+  p->defects = run->common->compiled[ITERATION_STEADY].defects;
+  return judge_fit(x, run->common, a, d);
+}
+
 static bool predict_result(const predicting *x, arena *a, diag *d)
 {
   prediction *p = x->p;
-  setting_run run = new_run(x, p->settings);
+  common_plans own = { 0 };
+  setting_run run = new_run(x, p->settings, &own);
   run.plans = p->plans;
   run.curves = p->curves;
   run.verifies = x->verifies;
-  bool ok = setting_run_predict(&run, a, d);
-  p->warmup = run.predicted[ITERATION_WARMUP];
-  p->result = run.predicted[ITERATION_STEADY];
-  p->steady = run.compiled[ITERATION_STEADY];
-  p->steady_timeline = run.times[ITERATION_STEADY];
-  p->safety = run.safety;
-  if (ok && x->is_baseline) p->baseline = copy_of(&p->result, p->rank_count, a);
-  run.compiled[ITERATION_STEADY] = (compilation){ 0 };
-  run.times[ITERATION_STEADY] = (timeline){ 0 };
+  bool ok = predict_setting(x, &run, a, d);
+  timeline *times = setting_run_times(&run, ITERATION_STEADY);
+  p->steady = own.compiled[ITERATION_STEADY];
+  p->steady_timeline = *times;
+  own.compiled[ITERATION_STEADY] = (compilation){ 0 };
+  *times = (timeline){ 0 };
   setting_run_release(&run);
-  if (!ok) return false;
-  assert(p->steady.plan.rank_count == p->rank_count);
-  p->defects = p->steady.defects;
-  return judge_fit(x, a, d);
+  common_plans_release(&own);
+  return ok;
 }
 
 static predicting new_prediction(prediction *p, const settings *s, const machine *m, arena *a)
@@ -286,6 +298,16 @@ bool predict_alone(prediction *p, const settings *s, const machine *m, arena *a,
 {
   predicting x = new_prediction(p, s, m, a);
   return predict_result(&x, a, d);
+}
+
+bool predict_common(prediction *p, const settings *s, const machine *m, common_plans *common,
+                    arena *a, diag *d)
+{
+  predicting x = new_prediction(p, s, m, a);
+  setting_run run = new_run(&x, s, common);
+  bool ok = predict_setting(&x, &run, a, d);
+  setting_run_release(&run);
+  return ok;
 }
 
 void prediction_release(prediction *p)

@@ -16,6 +16,7 @@
 #include "sim/engine/engine.h"
 #include "sim/engine/replay.h"
 #include "sim/machine/machine.h"
+#include "sim/predict/common_plans.h"
 #include "sim/predict/safety_summary.h"
 
 typedef struct rank_prediction {
@@ -99,6 +100,10 @@ bool predict(prediction *p, const settings *s, const given_plans *plans, const m
              uint32_t also, uint32_t threads, arena *a, diag *d);
 /* The same without the run without offload: `baseline` and savings stay empty. */
 bool predict_alone(prediction *p, const settings *s, const machine *m, arena *a, diag *d);
+/* The same of plans that several settings share, which keep what is compiled and simulated of them:
+ * `steady` and `steady_timeline` stay empty, too. `common` is of `m` alone. */
+bool predict_common(prediction *p, const settings *s, const machine *m, common_plans *common,
+                    arena *a, diag *d);
 void prediction_release(prediction *p);
 
 /* ---- does it fit? ---- */

@@ -38,3 +38,11 @@ int64_t requested_peak_bytes(const rank_plan *r)
   }
   return peak;
 }
+
+int64_t plan_requested_peak_bytes(const plan *p)
+{
+  int64_t most = 0;
+  for (uint32_t i = 0; i < p->rank_count; i++)
+    most = max_i64(most, requested_peak_bytes(&p->ranks[i]));
+  return most;
+}

@@ -14,5 +14,7 @@ int64_t requested_before_bytes(const rank_plan *r);
 int64_t requested_change_bytes(const rank_plan *r, const plan_op *o);
 
 int64_t requested_peak_bytes(const rank_plan *r);
+/* ... of the rank that requests most. */
+int64_t plan_requested_peak_bytes(const plan *p);
 
 #endif

@@ -2,6 +2,8 @@
 
 #include <assert.h>
 
+#include "sim/predict/common_plans.h"
+
 bool safety_find(safety *found, const settings *s, uint32_t threads, arena *a, diag *d)
 {
   *found = (safety){ 0 };
@@ -46,13 +48,9 @@ safety_summary safety_summary_of(const plan_safety *first, const plan_safety *la
 bool settings_are_safe(const settings *s, diag *d)
 {
   arena scratch = { 0 };
-  compilation first = { 0 }, later = { 0 };
-  bool safe = compile(&first, s, ITERATION_WARMUP, &scratch, d) &&
-              plan_safety_of(&first.plan, NULL, 1).errors == 0 &&
-              compile(&later, s, ITERATION_STEADY, &scratch, d) &&
-              plan_safety_of(&later.plan, &first.plan, 1).errors == 0;
-  compilation_release(&later);
-  compilation_release(&first);
+  common_plans plans = { 0 };
+  bool safe = common_plans_are_safe(&plans, s, &scratch, d);
+  common_plans_release(&plans);
   arena_release(&scratch);
   return safe;
 }

@@ -190,14 +190,14 @@ enum { MOST_STEADY_ITERATIONS = 8 };
 static replay_result repeat_iteration(turn *t, uint32_t rank, replay_result memory,
                                       rank_prediction *out)
 {
-  const setting_run *r = t->run;
+  setting_run *r = t->run;
   int64_t before_bytes = -1;
   assert(memory.allocated_start_bytes <= memory.allocated_peak_bytes);
   for (int i = 1; i < MOST_STEADY_ITERATIONS; i++) {
     if (memory.out_of_memory || memory.reserved_peak_bytes == before_bytes) break;
     before_bytes = memory.reserved_peak_bytes;
-    memory = replay_again(t->replays[rank], &r->compiled[ITERATION_STEADY].plan.ranks[rank],
-                          &r->times[ITERATION_STEADY].ranks[rank]);
+    memory = replay_again(t->replays[rank], &r->common->compiled[ITERATION_STEADY].plan.ranks[rank],
+                          &setting_run_times(r, ITERATION_STEADY)->ranks[rank]);
     take_memory_on_clock(out, &memory);
   }
   return memory;
@@ -205,7 +205,7 @@ static replay_result repeat_iteration(turn *t, uint32_t rank, replay_result memo
 
 static void keep_curve(turn *t, uint32_t rank)
 {
-  const rank_plan *p = &t->run->compiled[ITERATION_STEADY].plan.ranks[rank];
+  const rank_plan *p = &t->run->common->compiled[ITERATION_STEADY].plan.ranks[rank];
   memory_curve *curve = &t->run->curves[rank];
   if (curve->allocated_bytes == NULL)
     *curve = (memory_curve){ ARENA_ARRAY(&t->rank_memory[rank], int64_t, p->ops.count),
@@ -218,14 +218,14 @@ static void keep_curve(turn *t, uint32_t rank)
 static const rank_timeline *times_of(const turn *t, iteration_kind kind, uint32_t rank)
 {
   assert(rank < t->ranks);
-  return t->is_timed[kind] ? &t->run->times[kind].ranks[rank] : NULL;
+  return t->is_timed[kind] ? &setting_run_times(t->run, kind)->ranks[rank] : NULL;
 }
 
 /* Memory on the clock. False: the program-order figures are not known. */
 static bool replay_kind(turn *t, iteration_kind kind, uint32_t rank)
 {
   setting_run *r = t->run;
-  const compilation *c = &r->compiled[kind];
+  const compilation *c = &r->common->compiled[kind];
   rank_prediction *out = &r->predicted[kind].ranks[rank];
   *out =
       (rank_prediction){ .groups = c->groups[rank], .offloaded_groups = c->offloaded_groups[rank] };
@@ -251,7 +251,8 @@ static void replay_in_order(turn *t, uint32_t rank)
   for (int kind = 0; kind < ITERATION_KINDS; kind++) {
     if (r->curves != NULL && kind == ITERATION_STEADY)
       replay_keep_curve(in_order, &r->curves[rank]);
-    t->in_order[kind][rank] = replay_iteration(in_order, &r->compiled[kind].plan.ranks[rank], NULL);
+    t->in_order[kind][rank] =
+        replay_iteration(in_order, &r->common->compiled[kind].plan.ranks[rank], NULL);
   }
   replay_release(in_order);
 }
@@ -259,15 +260,15 @@ static void replay_in_order(turn *t, uint32_t rank)
 /* Times and copies; without times, the peaks alone. */
 static void take_figures(turn *t, iteration_kind kind, uint32_t rank)
 {
-  const setting_run *r = t->run;
-  const plan *p = &r->compiled[kind].plan;
+  setting_run *r = t->run;
+  const plan *p = &r->common->compiled[kind].plan;
   const rank_timeline *times = times_of(t, kind, rank);
   rank_prediction *out = &r->predicted[kind].ranks[rank];
   take_memory_in_order(out, &t->in_order[kind][rank]);
   take_ops(out, &p->ranks[rank], times);
   if (times == NULL) return;
   look_at_peak(out, p, rank, &t->rank_memory[rank]);
-  take_times(out, times, r->times[kind].step_ps);
+  take_times(out, times, setting_run_times(r, kind)->step_ps);
 }
 
 /* Since the process began: what the first iteration reached counts for the later ones. */
@@ -328,20 +329,32 @@ static void compile_iteration(void *context, uint32_t kind)
 {
   turn *t = context;
   setting_run *r = t->run;
-  compilation *c = &r->compiled[kind];
+  compilation *c = &r->common->compiled[kind];
   diag *d = &t->errors[kind];
-  if (compile(c, r->settings, (iteration_kind)kind, &t->memory[kind], d) && r->plans != NULL)
+  if (c->plan.rank_count > 0) return;
+  if (common_plans_compile(r->common, r->settings, (iteration_kind)kind, &t->memory[kind], d) &&
+      r->plans != NULL)
     take_given(r->plans, (iteration_kind)kind, c, &t->memory[kind], d);
+}
+
+static bool is_held(const turn *t, uint32_t kind)
+{
+  for (uint32_t i = 0; i < t->ranks; i++)
+    if (t->holds[kind][i].count > 0) return true;
+  return false;
 }
 
 static void time_iteration(turn *t, uint32_t kind)
 {
   setting_run *r = t->run;
-  timeline_release(&r->times[kind]);
-  if (!simulate_held(&r->times[kind], &r->compiled[kind].plan, r->machine, r->places,
-                     t->holds[kind], r->threads, &t->errors[kind]))
+  bool held = is_held(t, kind);
+  timeline *times = held ? &r->held[kind] : &r->common->times[kind];
+  timeline_release(&r->held[kind]);
+  if (times->rank_count == 0 &&
+      !simulate_held(times, &r->common->compiled[kind].plan, r->machine, r->places,
+                     held ? t->holds[kind] : NULL, r->threads, &t->errors[kind]))
     return;
-  r->predicted[kind].step_ps = r->times[kind].step_ps;
+  r->predicted[kind].step_ps = times->step_ps;
   t->is_timed[kind] = true;
 }
 
@@ -351,8 +364,8 @@ enum { TIME_STEADY, TIME_FIRST, VERIFY_STEADY, VERIFY_FIRST, PLAN_WORKS };
 static void work_on_plan(void *context, uint32_t work)
 {
   turn *t = context;
-  const plan *first = &t->run->compiled[ITERATION_WARMUP].plan;
-  const plan *steady = &t->run->compiled[ITERATION_STEADY].plan;
+  const plan *first = &t->run->common->compiled[ITERATION_WARMUP].plan;
+  const plan *steady = &t->run->common->compiled[ITERATION_STEADY].plan;
   if (work == TIME_STEADY && !t->is_timed[ITERATION_STEADY])
     time_iteration(t, ITERATION_STEADY);
   else if (work == TIME_FIRST && !t->is_timed[ITERATION_WARMUP] && !t->first_untimed)
@@ -391,7 +404,7 @@ static bool needs_times(const turn *t)
   bool needs = !t->run->steady_alone;
   for (int kind = 0; kind < ITERATION_KINDS; kind++)
     for (uint32_t i = 0; i < t->ranks && !needs; i++)
-      needs = replay_needs_times(&t->run->compiled[kind].plan.ranks[i]);
+      needs = replay_needs_times(&t->run->common->compiled[kind].plan.ranks[i]);
   return needs;
 }
 
@@ -445,10 +458,14 @@ bool setting_run_predict(setting_run *r, arena *a, diag *d)
   return ok;
 }
 
+timeline *setting_run_times(setting_run *r, iteration_kind kind)
+{
+  timeline *held = &r->held[kind];
+  return held->rank_count > 0 ? held : &r->common->times[kind];
+}
+
 void setting_run_release(setting_run *r)
 {
-  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
-    timeline_release(&r->times[kind]);
-    compilation_release(&r->compiled[kind]);
-  }
+  for (int kind = 0; kind < ITERATION_KINDS; kind++)
+    timeline_release(&r->held[kind]);
 }

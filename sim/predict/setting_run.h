@@ -13,11 +13,10 @@
 
 #include "sim/predict/prediction.h"
 
-enum { ITERATION_KINDS = 2 };
-
 typedef struct setting_run {
   const settings *settings;
   const given_plans *plans; /* NULL: compiled */
+  common_plans *common;     /* what is missing is added */
   const machine *machine;
   const rank_place *places;
   int64_t capacity_bytes;
@@ -27,14 +26,15 @@ typedef struct setting_run {
   uint32_t threads;
 
   /* Results, by iteration_kind. */
-  compilation compiled[ITERATION_KINDS];
-  timeline times[ITERATION_KINDS];
+  timeline held[ITERATION_KINDS]; /* where memory was refused: these times, not those of `common` */
   iteration_prediction predicted[ITERATION_KINDS];
   safety_summary safety;
 } setting_run;
 
 /* False after a diag error. Release it in either case. */
 bool setting_run_predict(setting_run *r, arena *a, diag *d);
+/* The iteration's times, of a run that was predicted. */
+timeline *setting_run_times(setting_run *r, iteration_kind kind);
 void setting_run_release(setting_run *r);
 
 #endif

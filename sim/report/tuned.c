@@ -29,11 +29,8 @@ static void print_counts(const tuned *t, const tune_request *r, FILE *out, arena
               "slower than the last of the table even without offload, at full clock, in unlimited "
               "memory");
   print_count(out, t->dominated, "by both bounds no faster than one of the front, and no smaller");
+  print_count(out, t->unsafe, "not safe: offsim check refuses the plan");
   print_count(out, t->predicted, "predicted");
-  print_count(out, t->unsafe,
-              r->allow_unsafe ? "of them fast enough and not safe (offsim check); they count"
-                              : "of them fast enough, and left out because the plan is not safe "
-                                "(offsim check)");
 }
 
 static void print_columns(const tuned *t, FILE *out, arena *a)

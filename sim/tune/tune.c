@@ -8,7 +8,8 @@
 #include "sim/base/units.h"
 #include "sim/predict/baselines.h"
 #include "sim/predict/bounds.h"
-#include "sim/predict/safety_summary.h"
+#include "sim/predict/common_plans.h"
+#include "sim/predict/requested.h"
 #include "sim/world/deal.h"
 
 /* ---- what settings are the same, and which share a bound ---- */
@@ -17,14 +18,14 @@
 static settings run_of(const settings *s)
 {
   settings without = settings_without_offload(s);
-  without.software.expandable_segments = false;
-  return without;
+  return common_settings(&without);
 }
 
 typedef struct option {
   uint32_t index; /* of the space */
+  uint32_t first; /* index of the first that has its plans in common with it */
   bool legal;
-  XXH128_hash_t self, run;
+  XXH128_hash_t self, common, run;
   int64_t step_bound_ps; /* of its run */
 } option;
 
@@ -61,8 +62,9 @@ static bool look_at(void *of, uint32_t i)
   settings s;
   x->options[i] = (option){ .index = i, .legal = settings_of(x, i, &s, &a, &quiet) };
   if (x->options[i].legal) {
-    settings run = run_of(&s);
+    settings run = run_of(&s), common = common_settings(&s);
     x->options[i].self = settings_digest(&s, &a);
+    x->options[i].common = settings_digest(&common, &a);
     x->options[i].run = settings_digest(&run, &a);
   }
   arena_release(&a);
@@ -85,10 +87,19 @@ static int by_run(const void *left, const void *right)
   return order != 0 ? order : a->index < b->index ? -1 : a->index > b->index;
 }
 
+static int by_common(const void *left, const void *right)
+{
+  const option *a = left, *b = right;
+  int order = XXH128_cmp(&a->common, &b->common);
+  return order != 0 ? order : a->index < b->index ? -1 : a->index > b->index;
+}
+
+/* Those with the same plans, which have the same bound, together. */
 static int by_bound(const void *left, const void *right)
 {
   const option *a = left, *b = right;
   if (a->step_bound_ps != b->step_bound_ps) return a->step_bound_ps < b->step_bound_ps ? -1 : 1;
+  if (a->first != b->first) return a->first < b->first ? -1 : 1;
   return a->index < b->index ? -1 : a->index > b->index;
 }
 
@@ -107,6 +118,16 @@ static void drop_others(tuning *x)
       x->options[kept++] = *o;
   }
   x->count = kept;
+}
+
+static void find_firsts(tuning *x)
+{
+  qsort(x->options, x->count, sizeof *x->options, by_common);
+  for (uint32_t i = 0; i < x->count; i++) {
+    option *o = &x->options[i];
+    bool begins = i == 0 || !XXH128_isEqual(x->options[i - 1].common, o->common);
+    o->first = begins ? o->index : x->options[i - 1].first;
+  }
 }
 
 /* ---- bounds of the runs ---- */
@@ -155,21 +176,34 @@ static void bound_runs(tuning *x, arena *a)
 
 /* ---- predictions ---- */
 
-/* Settings that are predicted before bounds are compared again: enough for any machine's cores to
- * have work, few enough to stop soon. */
-enum { WAVE = 32 };
+/* Plans that are looked at before bounds are compared again: enough for any machine's cores to have
+ * work, few enough to stop soon. At most two settings have their plans in common. */
+enum { WAVE = 16, MOST_COMMON = 2 };
 
-typedef enum outcome { TOO_LARGE, DOMINATED, PREDICTED, FOUND, FOUND_UNSAFE } outcome;
+typedef enum outcome {
+  REFUSED, /* by the offload system, when it meets what released code cannot do */
+  TOO_LARGE,
+  DOMINATED,
+  UNSAFE,
+  PREDICTED,
+  FOUND,
+  FOUND_UNSAFE
+} outcome;
 
 typedef struct trial {
   outcome outcome;
   tuned_setting found; /* `tried` is of the process that predicted it */
 } trial;
 
+typedef struct common_trials {
+  trial of[MOST_COMMON];
+} common_trials;
+
 typedef struct wave {
   tuning *x;
-  const option *options; /* [count] */
-  trial trials[WAVE];
+  const option *options[WAVE]; /* the first with each plans */
+  uint32_t settings[WAVE];     /* that have them in common */
+  common_trials trials[WAVE];
   uint32_t count;
 } wave;
 
@@ -200,11 +234,11 @@ static bool is_on_front(const tuned *t, const tuned_setting *s)
 }
 
 /* Whatever its times and its fragmentation are. */
-static bool is_dominated(const tuning *x, int64_t step_bound_ps, int64_t allocated_bound_bytes)
+static bool is_dominated(const tuning *x, int64_t step_bound_ps, int64_t requested_bytes)
 {
   for (uint32_t i = 0; i < x->to->count; i++) {
     const sweep_row *r = &x->to->items[i].row;
-    if (r->step_ps < step_bound_ps && r->reserved_peak_bytes <= allocated_bound_bytes) return true;
+    if (r->step_ps < step_bound_ps && r->reserved_peak_bytes <= requested_bytes) return true;
   }
   return false;
 }
@@ -219,44 +253,74 @@ static bool is_among_best(const tuning *x, const tuned_setting *s)
   return t->count < x->of->best || is_better(s, &t->items[t->count - 1]);
 }
 
-static outcome predict_option(const tuning *x, const option *o, const settings *s,
-                              int64_t bound_bytes, tuned_setting *found, arena *a, diag *d)
+/* Faster than the table, and than the fastest unsafe setting so far: a line beside the table names it. */
+static bool may_be_named(const tuned *t, int64_t step_bound_ps)
 {
-  prediction p;
-  outcome out = PREDICTED;
-  bool ok = predict_alone(&p, s, x->of->machine, a, d);
-  if (ok) sweep_row_take(&found->row, &p);
-  prediction_release(&p);
-  if (!ok) return out;
-  assert(found->row.step_ps >= o->step_bound_ps && "the step bound holds");
-  assert(found->row.allocated_peak_bytes >= bound_bytes && "the allocated bound holds");
-  if (found->row.verdict == SWEEP_FITS && is_among_best(x, found)) {
-    found->unsafe = !settings_are_safe(s, d);
-    out = found->unsafe ? FOUND_UNSAFE : FOUND;
-  }
-  return out;
+  const tuned_setting *unsafe = &t->faster_unsafe;
+  return (unsafe->row.step_ps == 0 || step_bound_ps <= unsafe->row.step_ps) &&
+         (t->count == 0 || step_bound_ps < t->items[0].row.step_ps);
 }
 
-static bool try_option(void *of, uint32_t i)
+/* What is known without times; PREDICTED: it has to be. `bytes`: what a device must have at least. */
+static outcome judge_plans(const tuning *x, const option *o, const settings *s, common_plans *plans,
+                           int64_t *bytes, arena *a, diag *d)
+{
+  static const iteration_kind kinds[] = { ITERATION_STEADY, ITERATION_WARMUP };
+  bool bounded = !x->of->exhaustive;
+  *bytes = 0;
+  for (int i = 0; i < ITERATION_KINDS; i++) {
+    if (!common_plans_compile(plans, s, kinds[i], a, d)) return REFUSED;
+    *bytes = max_i64(*bytes, plan_requested_peak_bytes(&plans->compiled[kinds[i]].plan));
+    if (bounded && *bytes > machine_usable_bytes(x->of->machine)) return TOO_LARGE;
+  }
+  if (bounded && x->of->front && is_dominated(x, o->step_bound_ps, *bytes)) return DOMINATED;
+  return common_plans_are_safe(plans, s, a, d) ? PREDICTED : UNSAFE;
+}
+
+static void predict_option(const tuning *x, const option *o, const settings *s, bool unsafe,
+                           common_plans *plans, trial *t, diag *d)
+{
+  prediction p;
+  arena a = { 0 };
+  sweep_row *row = &t->found.row;
+  bool named = unsafe && !x->of->allow_unsafe;
+  t->outcome = named ? UNSAFE : PREDICTED;
+  t->found.unsafe = unsafe;
+  if (predict_common(&p, s, x->of->machine, plans, &a, d)) {
+    sweep_row_take(row, &p);
+    assert(row->step_ps >= o->step_bound_ps && "the step bound holds");
+    if (row->verdict == SWEEP_FITS && (named || is_among_best(x, &t->found)))
+      t->outcome = unsafe ? FOUND_UNSAFE : FOUND;
+  }
+  prediction_release(&p);
+  arena_release(&a);
+}
+
+static bool try_plans(void *of, uint32_t i)
 {
   wave *w = of;
-  trial *t = &w->trials[i];
-  const option *o = &w->options[i];
+  const tuning *x = w->x;
+  const option *first = w->options[i];
   arena a = { 0 };
   diag quiet = { .quiet = true };
   settings s;
+  common_plans plans = { 0 };
   int64_t bytes = 0;
-  t->found = (tuned_setting){ .row.tried = space_at(w->x->of->space, o->index) };
-  t->outcome = PREDICTED;
-  if (settings_of(w->x, o->index, &s, &a, &quiet) && allocated_bound(&bytes, &s, &a, &quiet)) {
-    bool bounded = !w->x->of->exhaustive;
-    if (bounded && bytes > machine_usable_bytes(w->x->of->machine))
-      t->outcome = TOO_LARGE;
-    else if (bounded && w->x->of->front && is_dominated(w->x, o->step_bound_ps, bytes))
-      t->outcome = DOMINATED;
-    else
-      t->outcome = predict_option(w->x, o, &s, bytes, &t->found, &a, &quiet);
+  outcome all = REFUSED;
+  if (settings_of(x, first->index, &s, &a, &quiet))
+    all = judge_plans(x, first, &s, &plans, &bytes, &a, &quiet);
+  bool predicts =
+      all == PREDICTED ||
+      (all == UNSAFE && (x->of->allow_unsafe || may_be_named(x->to, first->step_bound_ps)));
+  for (uint32_t k = 0; k < w->settings[i]; k++) {
+    trial *t = &w->trials[i].of[k];
+    *t = (trial){ .outcome = all };
+    if (!predicts || !settings_of(x, first[k].index, &s, &a, &quiet)) continue;
+    t->found.row.tried = space_at(x->of->space, first[k].index);
+    predict_option(x, &first[k], &s, all == UNSAFE, &plans, t, &quiet);
+    assert(t->found.row.step_ps == 0 || t->found.row.allocated_peak_bytes >= bytes);
   }
+  common_plans_release(&plans);
   arena_release(&a);
   return take_refusal(w->x, &quiet);
 }
@@ -298,16 +362,16 @@ static void insert(tuning *x, const tuned_setting *s)
 
 static void take_trial(tuning *x, const trial *t)
 {
-  tuned_setting *unsafe = &x->to->faster_unsafe;
-  x->to->too_large += t->outcome == TOO_LARGE;
-  x->to->dominated += t->outcome == DOMINATED;
-  x->to->predicted += t->outcome >= PREDICTED;
-  x->to->unsafe += t->outcome == FOUND_UNSAFE;
-  if (t->outcome == FOUND_UNSAFE && !x->of->allow_unsafe &&
-      (unsafe->row.step_ps == 0 || is_better(&t->found, unsafe)))
-    *unsafe = t->found;
-  if (t->outcome == FOUND || (t->outcome == FOUND_UNSAFE && x->of->allow_unsafe))
-    insert(x, &t->found);
+  tuned *to = x->to;
+  bool named = t->outcome == FOUND_UNSAFE && !x->of->allow_unsafe;
+  to->refused += t->outcome == REFUSED;
+  to->too_large += t->outcome == TOO_LARGE;
+  to->dominated += t->outcome == DOMINATED;
+  to->unsafe += t->outcome == UNSAFE || named;
+  to->predicted += t->outcome >= PREDICTED && !named;
+  if (named && (to->faster_unsafe.row.step_ps == 0 || is_better(&t->found, &to->faster_unsafe)))
+    to->faster_unsafe = t->found;
+  if (t->outcome >= FOUND && !named) insert(x, &t->found);
 }
 
 /* No option from here on can be among the best. */
@@ -318,19 +382,32 @@ static bool is_over(const tuning *x, const option *next)
          next->step_bound_ps > t->items[t->count - 1].row.step_ps;
 }
 
+/* The settings from `next` on that have their plans in common. */
+static uint32_t count_common(const tuning *x, uint32_t next)
+{
+  uint32_t count = 1;
+  while (next + count < x->count && x->options[next + count].first == x->options[next].first)
+    count++;
+  assert(count <= MOST_COMMON);
+  return count;
+}
+
 static void predict_all(tuning *x, tune_progress *show)
 {
   uint32_t next = 0;
   while (next < x->count && diag_ok(x->diag) && !is_over(x, &x->options[next])) {
-    wave w = { .x = x, .options = &x->options[next] };
-    if (show != NULL) show(next, x->count, "predicted, or too large");
-    while (w.count < WAVE && next < x->count && !is_over(x, &x->options[next]))
-      w.count++, next++;
-    if (!deal_items(w.trials, w.count, sizeof *w.trials, x->of->threads, try_option, &w)) break;
-    for (uint32_t i = 0; i < w.count; i++) {
-      w.trials[i].found.row.tried = space_at(x->of->space, w.options[i].index);
-      take_trial(x, &w.trials[i]);
+    wave w = { .x = x };
+    if (show != NULL) show(next, x->count, "predicted, or left out");
+    while (w.count < WAVE && next < x->count && !is_over(x, &x->options[next])) {
+      w.options[w.count] = &x->options[next];
+      next += w.settings[w.count++] = count_common(x, next);
     }
+    if (!deal_items(w.trials, w.count, sizeof *w.trials, x->of->threads, try_plans, &w)) break;
+    for (uint32_t i = 0; i < w.count; i++)
+      for (uint32_t k = 0; k < w.settings[i]; k++) {
+        w.trials[i].of[k].found.row.tried = space_at(x->of->space, w.options[i][k].index);
+        take_trial(x, &w.trials[i].of[k]);
+      }
   }
   x->to->too_slow = x->count - next;
 }
@@ -347,6 +424,7 @@ bool tune(tuned *t, const tune_request *r, tune_progress *show, arena *a, diag *
   if (show != NULL) show(0, all, "settings: which are legal?");
   deal_items(x.options, all, sizeof *x.options, r->threads, look_at, &x);
   drop_others(&x);
+  find_firsts(&x);
   if (show != NULL) show(0, x.count, "bounds");
   if (diag_ok(d)) bound_runs(&x, a);
   if (x.count > 0) t->fastest_bound_ps = x.options[0].step_bound_ps;
@@ -354,7 +432,8 @@ bool tune(tuned *t, const tune_request *r, tune_progress *show, arena *a, diag *
   if (t->count > 0 && t->faster_unsafe.row.step_ps >= t->items[0].row.step_ps)
     t->faster_unsafe = (tuned_setting){ 0 };
   pthread_mutex_destroy(&x.lock);
-  assert(!diag_ok(d) ||
-         t->refused + t->same + t->too_large + t->too_slow + t->dominated + t->predicted == t->all);
+  assert(!diag_ok(d) || t->refused + t->same + t->too_large + t->too_slow + t->dominated +
+                                t->unsafe + t->predicted ==
+                            t->all);
   return diag_ok(d);
 }

@@ -2,18 +2,23 @@
  * The fastest settings of a space that fit, and of those that are safe; or their front: settings
  * beside which no other is both as fast and as small.
  *
- *     space -> legal, different settings -> bounds -> predictions of what may be among the best
+ *     space -> legal, different settings -> bounds -> plans -> predictions of what may be among the best
+ *
+ * Settings that differ in the allocator's mode alone have their plans in common
+ * (sim/predict/common_plans.h): what a plan decides is decided once for them.
  *
  * The result is that of predicting every setting:
  *
- *   by memory   a setting whose allocated bound (sim/predict/bounds.h) is above the device's memory
- *               does not fit;
+ *   by memory   a setting that requests more than the device's memory in its first iteration or in a
+ *               steady one does not fit;
+ *   by safety   a setting whose plans `check` refuses is not among the best, whatever it takes; it is
+ *               predicted only to name it, if it may be faster than the best;
  *   by time     a setting whose step bound, which all settings with the same recomputation share, is
  *               above the step of the worst of the best found so far, is not among the best;
- *   by both     a setting whose step bound and allocated bound are no better than the figures of one
+ *   by both     a setting whose step bound and requested bytes are no better than the figures of one
  *               that was found is not on the front.
  *
- * Settings are predicted in the order of their bounds, a fixed number at a time, so that neither
+ * Plans are looked at in the order of their bounds, a fixed number at a time, so that neither
  * the result nor the counts depend on the number of threads and processes.
  */
 #ifndef OFFSIM_SIM_TUNE_TUNE_H
@@ -47,13 +52,13 @@ typedef struct tuned {
   int64_t fastest_bound_ps;    /* no setting of the space can be faster */
   /* Every setting of the space is counted once. */
   uint32_t all;
-  uint32_t refused;   /* by the settings' rules */
+  uint32_t refused;   /* by the settings' rules, or by the offload system as it was released */
   uint32_t same;      /* resolves to another setting of the space */
-  uint32_t too_large; /* by the allocated bound */
+  uint32_t too_large; /* requests more than there is */
   uint32_t too_slow;  /* by the step bound */
   uint32_t dominated; /* by both bounds */
-  uint32_t predicted;
-  uint32_t unsafe; /* of those: fast enough, but `check` finds errors */
+  uint32_t unsafe;    /* `check` finds errors in its plans; 0 if such settings are allowed */
+  uint32_t predicted; /* of the safe ones */
 } tuned;
 
 /* What is under way: settings that are decided, of `all`. */

@@ -266,16 +266,21 @@ typedef struct verifying {
   verification *of_rank; /* [rank_count] */
 } verifying;
 
+static verification new_of_rank(const verifying *x, uint32_t rank)
+{
+  verification v = { .plan = x->all->plan, .order = x->all->order, .stuck = x->all->stuck };
+  arena scratch = { 0 };
+  find_buffer_races(&v, rank, x->before, &scratch);
+  find_event_faults(&v, rank, &scratch);
+  find_leaks(&v, rank, &scratch);
+  arena_release(&scratch);
+  return v;
+}
+
 static void verify_rank(void *context, uint32_t rank)
 {
   const verifying *x = context;
-  verification *v = &x->of_rank[rank];
-  arena scratch = { 0 };
-  *v = (verification){ .plan = x->all->plan, .order = x->all->order, .stuck = x->all->stuck };
-  find_buffer_races(v, rank, x->before, &scratch);
-  find_event_faults(v, rank, &scratch);
-  find_leaks(v, rank, &scratch);
-  arena_release(&scratch);
+  x->of_rank[rank] = new_of_rank(x, rank);
 }
 
 static void take_findings(verification *v, verification *of_rank)
@@ -305,6 +310,30 @@ void verify_plan(verification *v, const plan *p, const plan *before, uint32_t th
   for (uint32_t i = 0; i < v->findings.count; i++)
     v->counts[finding_severity_of((finding_kind)v->findings.items[i].kind)]++;
   v->safe = v->counts[SEVERITY_ERROR] == 0;
+}
+
+static bool has_error(const verification *v)
+{
+  for (uint32_t i = 0; i < v->findings.count; i++)
+    if (finding_severity_of((finding_kind)v->findings.items[i].kind) == SEVERITY_ERROR) return true;
+  return false;
+}
+
+bool plan_is_safe(const plan *p, const plan *before)
+{
+  arena scratch = { 0 };
+  verification v = { .plan = p, .order = plan_order_new(p, &scratch) };
+  find_deadlocks(&v, &scratch);
+  verifying x = { &v, before, NULL };
+  bool safe = !has_error(&v);
+  for (uint32_t r = 0; safe && r < p->rank_count; r++) {
+    verification of_rank = new_of_rank(&x, r);
+    safe = !has_error(&of_rank);
+    verification_release(&of_rank);
+  }
+  verification_release(&v);
+  arena_release(&scratch);
+  return safe;
 }
 
 void verification_release(verification *v)

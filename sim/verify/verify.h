@@ -102,6 +102,9 @@ typedef struct verification {
 void verify_plan(verification *v, const plan *p, const plan *before, uint32_t threads, arena *a);
 void verification_release(verification *v);
 
+/* The same answer alone, which ends with the first rank that has an error. */
+bool plan_is_safe(const plan *p, const plan *before);
+
 const char *finding_name(finding_kind kind);
 const char *finding_meaning(finding_kind kind);
 finding_severity finding_severity_of(finding_kind kind);

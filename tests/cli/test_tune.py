@@ -10,7 +10,7 @@ import pytest
 from conftest import documented_json_keys, errors_of, one_error
 
 LAYER = "docs/examples/one-layer.yaml"
-COUNTS = ["refused", "same", "too_large", "too_slow", "dominated", "predicted"]
+COUNTS = ["refused", "same", "too_large", "too_slow", "dominated", "unsafe", "predicted"]
 
 
 def tune(offsim, *arguments):
@@ -74,6 +74,14 @@ def test_what_no_framework_knows_is_not_searched(offsim):
     assert not any("mlp_act" in text for text in words)
     suggested = json.loads(offsim("predict", *arguments, "--suggest", "--json", check=0).stdout)["suggestions"]
     assert suggested and not any("mlp_act" in one["name"] for one in suggested)
+
+
+@pytest.mark.parametrize("iteration", ["warmup", "steady"])
+def test_segments_change_no_plan(offsim, iteration):
+    """What settings that differ in them alone may therefore share."""
+    arguments = ["plan", "--iteration", iteration, LAYER, "--set", "num_layers=4", "--set"]
+    plans = {offsim(*arguments, f"expandable_segments={is_on}", check=0).stdout for is_on in ("true", "false")}
+    assert len(plans) == 1 and len(plans.pop()) > 1000
 
 
 def test_the_best_is_what_predict_says(offsim):

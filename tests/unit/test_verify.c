@@ -29,6 +29,7 @@ static void assert_errors_without(const char *text, uint32_t missing, const char
   assert_string_equal(d.message, "");
   p.ranks[0].ops.count -= missing;
   verify_plan(&v, &p, NULL, 1, &a);
+  assert_int_equal(plan_is_safe(&p, NULL), v.safe);
   for (uint32_t i = 0; i < v.findings.count; i++) {
     const finding *f = &v.findings.items[i];
     size_t length = strlen(found);

@@ -1,0 +1,37 @@
+/*
+ * The plans of a setting, and when their ops run as long as no request for memory is refused. Settings
+ * that differ in the mode of PyTorch's allocator alone have both in common: no policy sees the
+ * allocator, and the engine meets it only in holds (sim/engine/holds.h).
+ *
+ *     common_plans c = { 0 };
+ *     common_plans_compile(&c, &s, ITERATION_STEADY, &a, &d)   // what is needed, when it is needed
+ *     predict_common(&p, &s, m, &c, &a, &d)                    // what is missing, too; prediction.h
+ *     common_plans_release(&c)
+ */
+#ifndef OFFSIM_SIM_PREDICT_COMMON_PLANS_H
+#define OFFSIM_SIM_PREDICT_COMMON_PLANS_H
+
+#include "sim/compile/compile.h"
+#include "sim/engine/engine.h"
+
+enum { ITERATION_KINDS = 2 };
+
+typedef struct common_plans {
+  /* By iteration_kind; without ranks: not there yet. */
+  compilation compiled[ITERATION_KINDS];
+  timeline times[ITERATION_KINDS];
+} common_plans;
+
+/* These settings for all that have their plans in common with `s`. */
+settings common_settings(const settings *s);
+
+/* Compiles the iteration, unless it is there. False after a diag error. */
+bool common_plans_compile(common_plans *c, const settings *s, iteration_kind kind, arena *a,
+                          diag *d);
+
+/* Compiles both; stops at the first that is not safe. False after a diag error, too. */
+bool common_plans_are_safe(common_plans *c, const settings *s, arena *a, diag *d);
+
+void common_plans_release(common_plans *c);
+
+#endif
