@@ -150,6 +150,7 @@ static bool search(const tune_options *o, const tune_request *r, arena *a, diag 
 /* The settings as they were read, and as they are without a choice. */
 typedef struct tune_input {
   settings given, resolved;
+  const settings *keep_all;
   const machine *machine;
 } tune_input;
 
@@ -161,14 +162,15 @@ static bool read_input(tune_options *o, tune_input *in, arena *a, diag *d)
   if (!settings_resolve(&in->resolved, offload_conditions, a, d)) return false;
   load_note_assumptions(&o->load, &in->resolved, a, d);
   in->machine = machine_with(o, in->machine, a);
-  return choices_add(&o->space, &in->given, &in->resolved, machine_usable_bytes(in->machine), a,
-                     d) &&
+  return choices_add(&o->space, &in->given, &in->resolved, machine_usable_bytes(in->machine),
+                     &in->keep_all, a, d) &&
          space_check(&o->space, (source_pos){ "--over", 0, 0 }, d);
 }
 
 static bool run(const tune_options *o, const tune_input *in, arena *a, diag *d)
 {
   const tune_request r = { .given = &in->given,
+                           .keep_all = in->keep_all,
                            .machine = in->machine,
                            .space = &o->space,
                            .best = o->best > 0 ? (uint32_t)o->best : BEST,

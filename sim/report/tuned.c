@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/predict/budget_bound.h"
 #include "sim/report/json.h"
 #include "sim/report/ranking.h"
 #include "sim/report/text.h"
@@ -44,6 +45,23 @@ static void print_columns(const tuned *t, FILE *out, arena *a)
   ranking_print(rows, t->count, columns, sizeof columns / sizeof *columns, out, a);
 }
 
+static void print_bounds(const tuned *t, const tune_request *r, FILE *out, arena *a)
+{
+  figure_unit time = unit_of_time(t->items[0].row.step_ps);
+  fprintf(out,
+          "\nbound     no setting is faster than %s: the fastest run without offload, at full "
+          "clock, in\n"
+          "          unlimited memory\n",
+          figure_with_unit(a, t->fastest_bound_ps, time));
+  if (t->budget_bound_ps > t->fastest_bound_ps)
+    fprintf(out,
+            "budget    none is faster than %s in %s: of what backward needs, the rest is copied at "
+            "the\n"
+            "          link's rate or computed again\n",
+            figure_with_unit(a, t->budget_bound_ps, time),
+            figure_capacity(a, machine_usable_bytes(r->machine)));
+}
+
 /* What --allow-unsafe would find, and that the repaired code is another question. */
 static void print_faster_unsafe(const tuned *t, FILE *out, arena *a)
 {
@@ -78,11 +96,7 @@ void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FIL
   fputc('\n', out);
   for (uint32_t i = 0; i < t->count; i++)
     ranking_sets_print(i + 1, &t->items[i].row.tried, out);
-  fprintf(out,
-          "\nbound     no setting is faster than %s: the fastest run without offload, at full "
-          "clock, in\n"
-          "          unlimited memory\n",
-          figure_with_unit(a, t->fastest_bound_ps, time));
+  print_bounds(t, r, out, a);
   fprintf(out, "the best  %s\n", n->why);
   print_faster_unsafe(t, out, a);
   if (n->flags != NULL && *n->flags != '\0') wrap_text(out, "flags     ", 10, n->flags, " ");
@@ -135,7 +149,11 @@ void tuned_json(const tuned *t, const tune_request *r, const best_notes *n, FILE
           t->all, t->refused, t->same, t->too_large, t->too_slow, t->dominated, t->predicted,
           t->unsafe);
   fputs("  ", out);
-  seconds_member(out, "fastest_bound_s", t->fastest_bound_ps, ",\n");
+  seconds_member(out, "fastest_bound_s", t->fastest_bound_ps, ",\n  ");
+  if (t->budget_bound_ps == 0 || t->budget_bound_ps == BUDGET_TOO_SMALL)
+    fputs("\"budget_bound_s\": null,\n", out);
+  else
+    seconds_member(out, "budget_bound_s", t->budget_bound_ps, ",\n");
   best_notes_json(n, out);
   fputs("  \"faster_unsafe\": ", out);
   if (t->faster_unsafe.row.step_ps == 0)

@@ -411,10 +411,22 @@ static bool varies_offload(const space *s)
          space_varies(s, KEY_offload_cpu_offloading_num_layers);
 }
 
+/* NULL: it is not possible. */
+static const settings *keep_all_of(choosing *x)
+{
+  settings *s = ARENA_NEW(x->memory, settings);
+  space_choice c =
+      uses_hf(x->resolved) ? planned(x, -1, CHECKPOINTS_NONE, 0) : recompute_nothing(x, "");
+  if (!settings_with(x, &c, s)) return NULL;
+  *s = settings_without_offload(s);
+  return s;
+}
+
 bool choices_add(space *to, const settings *given, const settings *resolved, int64_t device_bytes,
-                 arena *a, diag *d)
+                 const settings **keep_all, arena *a, diag *d)
 {
   choosing x = { .given = given, .resolved = resolved, .device_bytes = device_bytes, .memory = a };
+  *keep_all = to->axis_count == 0 ? keep_all_of(&x) : NULL;
   bool recomputes = !varies_recompute(to), offloads = !varies_offload(to);
   bool segments = !space_varies(to, KEY_software_expandable_segments);
   if (uses_hf(resolved)) {

@@ -14,8 +14,10 @@
 #include "sim/sweep/space.h"
 
 /* Adds the axes to a space that has none of their keys, for a device that has `device_bytes` for PyTorch.
- * A choice sets only what differs from what was given. False after a diag error. */
+ * A choice sets only what differs from what was given. `keep_all`: what every setting is without
+ * recomputation and offload, from `a`; NULL where the space varied something before. False after a
+ * diag error. */
 bool choices_add(space *to, const settings *given, const settings *resolved, int64_t device_bytes,
-                 arena *a, diag *d);
+                 const settings **keep_all, arena *a, diag *d);
 
 #endif

@@ -8,6 +8,7 @@
 #include "sim/base/units.h"
 #include "sim/predict/baselines.h"
 #include "sim/predict/bounds.h"
+#include "sim/predict/budget_bound.h"
 #include "sim/predict/common_plans.h"
 #include "sim/predict/requested.h"
 #include "sim/world/deal.h"
@@ -174,6 +175,20 @@ static void bound_runs(tuning *x, arena *a)
   qsort(x->options, x->count, sizeof *x->options, by_bound);
 }
 
+/* Offload of frozen weights moves what is no saved tensor. */
+static void bound_budget(tuning *x)
+{
+  const tune_request *r = x->of;
+  arena a = { 0 };
+  diag quiet = { .quiet = true };
+  int64_t bound_ps;
+  if (r->keep_all != NULL && r->keep_all->lora.adapter == ADAPTER_NONE &&
+      budget_bound(&bound_ps, r->keep_all, r->machine, machine_usable_bytes(r->machine), &a,
+                   &quiet))
+    x->to->budget_bound_ps = max_i64(bound_ps, x->to->fastest_bound_ps);
+  arena_release(&a);
+}
+
 /* ---- predictions ---- */
 
 /* Plans that are looked at before bounds are compared again: enough for any machine's cores to have
@@ -289,6 +304,7 @@ static void predict_option(const tuning *x, const option *o, const settings *s, 
   if (predict_common(&p, s, x->of->machine, plans, &a, d)) {
     sweep_row_take(row, &p);
     assert(row->step_ps >= o->step_bound_ps && "the step bound holds");
+    assert(row->verdict != SWEEP_FITS || row->step_ps >= x->to->budget_bound_ps);
     if (row->verdict == SWEEP_FITS && (named || is_among_best(x, &t->found)))
       t->outcome = unsafe ? FOUND_UNSAFE : FOUND;
   }
@@ -428,6 +444,7 @@ bool tune(tuned *t, const tune_request *r, tune_progress *show, arena *a, diag *
   if (show != NULL) show(0, x.count, "bounds");
   if (diag_ok(d)) bound_runs(&x, a);
   if (x.count > 0) t->fastest_bound_ps = x.options[0].step_bound_ps;
+  if (diag_ok(d)) bound_budget(&x);
   predict_all(&x, show);
   if (t->count > 0 && t->faster_unsafe.row.step_ps >= t->items[0].row.step_ps)
     t->faster_unsafe = (tuned_setting){ 0 };

@@ -29,6 +29,9 @@
 
 typedef struct tune_request {
   const settings *given; /* as they were read */
+  const settings
+      *keep_all; /* what all settings are without offload and recomputation, if they differ in
+                             * these and the allocator alone; NULL: they differ in more */
   const machine *machine;
   const space *space;
   uint32_t best;     /* settings to find; at least 1 */
@@ -50,6 +53,7 @@ typedef struct tuned {
   tuned_setting faster_unsafe; /* the fastest that is left out because it is not safe, if it is
                                 * faster than all of the items; otherwise step_ps is 0 */
   int64_t fastest_bound_ps;    /* no setting of the space can be faster */
+  int64_t budget_bound_ps;     /* ... and fit (sim/predict/budget_bound.h); 0: not known */
   /* Every setting of the space is counted once. */
   uint32_t all;
   uint32_t refused;   /* by the settings' rules, or by the offload system as it was released */

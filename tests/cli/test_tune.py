@@ -57,6 +57,30 @@ def test_the_front_is_that_of_all_settings(offsim, seed):
     assert steps == sorted(set(steps)) and reserved == sorted(set(reserved), reverse=True)
 
 
+def test_the_bound_for_a_budget_is_below_all_that_fit(offsim):
+    """The front has what each budget takes; the smaller one has the larger bound."""
+    arguments = [LAYER, "--set", "num_layers=4", "--set", "offload.mode=fixed"]
+    front = tune(offsim, *arguments, "--front", "--gpu-memory", 4)
+    before = front["budget_bound_s"]
+    assert before == front["fastest_bound_s"]  # all fits
+    for one in front["best"][::3]:
+        found = tune(offsim, *arguments, "--best", 1, "--gpu-memory", one["reserved_peak_bytes"] / 2**30)
+        assert before <= found["budget_bound_s"] <= found["best"][0]["step_time_s"] <= one["step_time_s"]
+        before = found["budget_bound_s"]
+    assert before > front["fastest_bound_s"]
+
+
+def test_the_bound_for_a_budget_by_hand(offsim):
+    """A link that moves nothing: what is over is written again, at least by the kernels that move most bytes in a second."""
+    arguments = [LAYER, "--set", "num_layers=4", "--gpu-memory", 1.8, "--best", 1]
+    links = [["--machine-set", f"link.d2h_bytes_per_us={rate}", "--machine-set", f"link.h2d_bytes_per_us={rate}"]
+             for rate in (1, 1000, 50000)]
+    bounds = [tune(offsim, *arguments, *link)["budget_bound_s"] for link in links]
+    assert bounds[0] >= bounds[1] > bounds[2]
+    over = tune(offsim, *arguments, "--over", "micro_batch_size=1")
+    assert over["budget_bound_s"] is None and over["fastest_bound_s"] == tune(offsim, *arguments)["fastest_bound_s"]
+
+
 def test_a_faster_setting_that_is_not_safe_is_named(offsim):
     arguments = [LAYER, "--set", "num_layers=4", "--gpu-memory", 2, "--best", 1]
     found, repaired = tune(offsim, *arguments), tune(offsim, *arguments, "--allow-unsafe")

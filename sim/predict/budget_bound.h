@@ -1,0 +1,29 @@
+/*
+ * The least step of a run whose saved tensors have to fit a budget of device memory, however they are
+ * moved or computed again.
+ *
+ * At the moment at which the run that keeps everything requests most, the bytes over the budget have to
+ * be elsewhere: of tensors that backward still needs, on the host or nowhere.
+ *
+ *   on the host   They went out before that moment and come back after it, one direction of the link
+ *                 after the other:        step >= bytes / rate out + bytes / rate back
+ *   nowhere       The kernel that wrote them runs again, of those with the least time for a byte:
+ *                                         step >= all kernels of compute + these
+ *
+ * The bound is the least of the larger one over all divisions of the bytes. Kernels have their times at
+ * full clock, the link is the GPU's alone.
+ */
+#ifndef OFFSIM_SIM_PREDICT_BUDGET_BOUND_H
+#define OFFSIM_SIM_PREDICT_BUDGET_BOUND_H
+
+#include "sim/config/settings.h"
+#include "sim/machine/machine.h"
+
+/* More than any step: not even with nothing saved. */
+#define BUDGET_TOO_SMALL INT64_MAX
+
+/* `keep_all`: without offload and recomputation. False after a diag error. */
+bool budget_bound(int64_t *step_ps, const settings *keep_all, const machine *m,
+                  int64_t budget_bytes, arena *a, diag *d);
+
+#endif
