@@ -74,20 +74,26 @@ static int unknown(const char *verb)
   return diag_finish(&d);
 }
 
+static int run_verb(int argc, char **argv)
+{
+  for (int i = 0; i < VERB_COUNT; i++)
+    if (strcmp(argv[0], verbs[i].name) == 0) return verbs[i].run(argc, argv);
+  return unknown(argv[0]);
+}
+
 static int run(int argc, char **argv)
 {
   if (argc < 2) return help(stderr, 2);
-  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
-    return help(stdout, 0);
+  bool asks = strcmp(argv[1], "help") == 0;
+  if (asks && argc > 2) return run_verb(2, (char *[]){ argv[2], "--help", NULL });
+  if (asks || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return help(stdout, 0);
   if (strcmp(argv[1], "--list-verbs") == 0) return list_verbs();
   if (print_list(argv[1])) return 0;
   if (strcmp(argv[1], "--version") == 0) {
     printf("offsim " OFFSIM_VERSION "\n");
     return 0;
   }
-  for (int i = 0; i < VERB_COUNT; i++)
-    if (strcmp(argv[1], verbs[i].name) == 0) return verbs[i].run(argc - 1, argv + 1);
-  return unknown(argv[1]);
+  return run_verb(argc - 1, argv + 1);
 }
 
 int main(int argc, char **argv)

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "sim/base/file.h"
 #include "sim/base/units.h"
@@ -380,13 +381,19 @@ static bool looks_like_path(const char *name)
 
 static const machine *no_such_machine(arena *a, const char *name, source_pos at, diag *d)
 {
-  const char *list = "";
+  const char *list = "", *near = NULL;
 
-  for (const machine_preset *p = machine_presets; p->name != NULL; p++)
+  for (const machine_preset *p = machine_presets; p->name != NULL; p++) {
     list = arena_printf(a, "%s%s%s", list, *list ? ", " : "", p->name);
-  (void)diag_error(d, at,
-                   "unknown machine '%s'; shipped are %s; or give the path of a machine file", name,
-                   list);
+    bool begins_so = *name != '\0' && strncasecmp(p->name, name, strlen(name)) == 0;
+    if (near == NULL && (begins_so || suggest_nearest(name, &p->name, 1) != NULL)) near = p->name;
+  }
+  if (near != NULL)
+    (void)diag_error(d, at, "unknown machine '%s'; did you mean %s?", name, near);
+  else
+    (void)diag_error(d, at,
+                     "unknown machine '%s'; shipped are %s; or give the path of a machine file",
+                     name, list);
   return NULL;
 }
 

@@ -51,6 +51,9 @@ static void set_what_it_needs(candidate *c, const settings *given, const setting
   const offload_descriptor *o = offload_system_of(c->system);
   const char *value = o->compared.value == NULL ? NULL : o->compared.value(given, resolved, a);
   if (value != NULL) candidate_set(c, key_rows[o->compared.key].name, value, a);
+  /* A variable of the environment is no reason to leave the system out. */
+  if (c->system == SYSTEM_megatron && given->software.environment_given)
+    set_flag(c, "nvte_cpu_offload_v1", given->software.nvte_cpu_offload_v1, true, a);
 }
 
 static void leave_manual_mode(candidate *c, const settings *given, arena *a)

@@ -14,16 +14,17 @@
 /* ==== candidates ==== */
 
 typedef enum source_kind {
-  FROM_SETS,  /* the sets alone */
-  FROM_WORDS, /* one for each word of a list that is not in it: the list with it */
-  FROM_LEAST, /* the least value of a number that fits */
-  FROM_DOUBLE /* twice a number */
+  FROM_SETS,   /* the sets alone */
+  FROM_WORDS,  /* one for each word of a list that is not in it: the list with it */
+  FROM_LEAST,  /* the least value of a number that fits */
+  FROM_DOUBLE, /* twice a number */
+  FROM_SYSTEMS /* every offload system, with all modules that the model has */
 } source_kind;
 
 /* The one table of what is tried; what mostly saves much is first, for a search that ends early.
  * `sets`: with blanks between them. */
 static const struct source {
-  const char *name; /* of FROM_WORDS, FROM_LEAST and FROM_DOUBLE with %s for the value */
+  const char *name; /* but of FROM_SETS with %s for the value */
   source_kind kind;
   setting_key key;
   const char *sets;
@@ -32,6 +33,7 @@ static const struct source {
   { "full recompute (gradient checkpointing)", FROM_SETS, 0,
     "recompute_granularity=full recompute_method=uniform "
     "recompute_num_layers=1" },
+  { "offload by %s", FROM_SYSTEMS, 0, "" },
   { "distributed optimizer", FROM_SETS, 0, "use_distributed_optimizer=true" },
   { "sequence parallelism", FROM_SETS, 0, "sequence_parallel=true" },
   { "micro-batches of one sequence", FROM_SETS, 0, "micro_batch_size=1" },
@@ -211,6 +213,21 @@ static const char *twice(const suggesting *x, setting_key key)
   return arena_printf(x->memory, "%" PRId64, *now > INT64_MAX / 2 ? *now : 2 * *now);
 }
 
+static void add_systems(suggesting *x, const struct source *of)
+{
+  settings without_modules = *x->given;
+  without_modules.offload.offload_modules = (choice_list){ 0 };
+  uint32_t count;
+  const candidate *systems =
+      candidates_of_systems(&without_modules, x->resolved, &count, x->memory);
+  for (uint32_t i = 0; i < count; i++) {
+    candidate c = systems[i];
+    if (candidate_is_for_others(x->resolved, &c, x->memory) != NULL) continue;
+    c.name = name_with(of->name, c.name, x->memory);
+    if (c.system != SYSTEM_none) add_attempt(x, NULL, c);
+  }
+}
+
 static void add_source(suggesting *x, const struct source *of)
 {
   const char *value;
@@ -223,24 +240,9 @@ static void add_source(suggesting *x, const struct source *of)
     value = twice(x, of->key);
     add_attempt(x, of, new_candidate(x, of, value, value));
     return;
+  case FROM_SYSTEMS: add_systems(x, of); return;
   }
   assert(0 && "kind out of range");
-}
-
-/* Every system, with all modules that the model has. */
-static void add_systems(suggesting *x)
-{
-  settings without_modules = *x->given;
-  without_modules.offload.offload_modules = (choice_list){ 0 };
-  uint32_t count;
-  const candidate *systems =
-      candidates_of_systems(&without_modules, x->resolved, &count, x->memory);
-  for (uint32_t i = 0; i < count; i++) {
-    candidate c = systems[i];
-    if (candidate_is_for_others(x->resolved, &c, x->memory) != NULL) continue;
-    c.name = arena_printf(x->memory, "offload by %s", c.name);
-    if (c.system != SYSTEM_none) add_attempt(x, NULL, c);
-  }
 }
 
 /* ==== predictions ==== */
@@ -541,7 +543,6 @@ void suggest(suggestions *found, const settings *given, const prediction *asked,
   x.limit_bytes = asked_fits(&x) ? x.asked.reserved_peak_bytes - 1 : asked->capacity_bytes;
   for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
     add_source(&x, &sources[i]);
-  add_systems(&x);
   is_seen(&x, x.resolved);
   uint32_t tried = 0;
   for (; tried < x.attempts.count && (all || x.ops < MOST_OPS); tried++) {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/config/megatron/paste.h"
 #include "sim/report/prediction_view.h"
 
 /* The others are in the JSON. */
@@ -34,13 +35,18 @@ static const char *suggested_cell(const view *v, suggested_column column, const 
   return "";
 }
 
-/* On one line, to paste. */
+/* On one line, to paste; under it the same for the launch script. */
 static void print_suggested_sets(const view *v, const suggestion *s)
 {
   fprintf(v->out, "  %s:", s->tried.name);
   for (uint32_t i = 0; i < s->tried.set_count; i++)
     fprintf(v->out, " --set %s", s->tried.sets[i]);
   fputs(s->safe ? "\n" : " (not safe)\n", v->out);
+  megatron_pasted p;
+  if (uses_hf(v->p->settings) || !megatron_paste(&p, s->tried.sets, s->tried.set_count, v->memory))
+    return;
+  if (*p.flags != '\0') fprintf(v->out, "      %s\n", p.flags);
+  if (*p.left_out != '\0') fprintf(v->out, "      without %s\n", p.left_out);
 }
 
 /* Names are at the left: blanks fill them up to the longest. */

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "sim/base/units.h"
 
@@ -131,7 +133,16 @@ void grid_print(const grid *g, FILE *out)
 
 /* ---- long lines ---- */
 
-enum { LINE_CHARACTERS = 118 };
+enum { LINE_CHARACTERS = 118, LEAST_CHARACTERS = 50 };
+
+/* A narrow terminal's own; what goes to a file is the same everywhere. */
+static int line_characters(FILE *out)
+{
+  struct winsize terminal;
+  bool narrow = isatty(fileno(out)) == 1 && ioctl(fileno(out), TIOCGWINSZ, &terminal) == 0 &&
+                terminal.ws_col >= LEAST_CHARACTERS && terminal.ws_col < LINE_CHARACTERS;
+  return narrow ? terminal.ws_col : LINE_CHARACTERS;
+}
 
 /* The next piece of a text that stays on one line: up to a blank, or to the blank after `stop`. */
 static int piece_length(const char *text, const char *stop)
@@ -142,10 +153,10 @@ static int piece_length(const char *text, const char *stop)
 
 void wrap_text(FILE *out, const char *head, int indent, const char *text, const char *stop)
 {
-  int column = fprintf(out, "%-*s", indent, head);
+  int column = fprintf(out, "%-*s", indent, head), width = line_characters(out);
   for (const char *piece = text; *piece != '\0';) {
     int length = piece_length(piece, stop);
-    if (column > indent && column + 1 + length > LINE_CHARACTERS)
+    if (column > indent && column + 1 + length > width)
       column = fprintf(out, "\n%*s", indent, "") - 1;
     else if (column > indent)
       column += fprintf(out, " ");

@@ -79,3 +79,8 @@ def test_words_are_those_of_the_reference(offsim, option, key):
     else:
         lines = dict(line.split(": ", 1) for line in offsim(option, check=0).stdout.splitlines())
         assert set(lines[key].split()) == documented
+
+
+def test_help_of_a_verb(offsim):
+    assert offsim("help", "tune", check=0).stdout == offsim("tune", "--help", check=0).stdout
+    assert "did you mean \"tune\"?" in offsim("help", "tun", check=2).stderr

@@ -1,11 +1,14 @@
 """What offsim predict says of a run that does not fit: how much is missing and why, and which single settings make
 it fit. Each suggestion is compared with the run that it stands for."""
 
+import fcntl
 import functools
 import json
 import os
 import re
+import struct
 import subprocess
+import termios
 
 import pytest
 
@@ -171,7 +174,8 @@ def test_table_of_suggestions(offsim, predict):
     fitting = [one for one in predict(*FRAGMENTATION)["suggestions"] if one["fits"]]
     assert f"\n{len(fitting)} single settings make it fit; GiB and ms" in table
     lines = [f"  {one['name']}:" + "".join(f" --set {word}" for word in one["set"]) for one in fitting]
-    assert "\n".join(lines) in table
+    printed = [line for line in table.splitlines() if line in lines]
+    assert printed == lines and re.search(r"^  TP 4: .*\n      --tensor-model-parallel-size 4$", table, re.M)
 
 
 def test_a_search_that_takes_long_ends_early_and_says_so(predict):
@@ -201,6 +205,21 @@ def test_progress_is_shown_on_a_terminal_alone(offsim):
     os.close(theirs)
     assert done.stdout == usual.stdout and "\r" not in usual.stderr
     assert re.search(r"\r *0/\d+  expandable segments", shown)
+
+
+def test_a_narrow_terminal_breaks_sentences(offsim):
+    """Tables stay as they are; what goes to a file does not depend on the terminal."""
+    usual = offsim("predict", *FITS, "--brief", check=0).stdout
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 60, 0, 0))
+    subprocess.run([offsim.path, "predict", *FITS, "--brief"], cwd=ROOT, stdout=theirs, stderr=subprocess.DEVNULL, timeout=TIMEOUT_S,
+                   check=True)
+    shown = os.read(ours, 1 << 16).decode().replace("\r", "")
+    os.close(ours)
+    os.close(theirs)
+    broken = [line for line in shown[shown.index("\nlimit "):].splitlines() if line.startswith("          ")]
+    assert shown.split() == usual.split() and len(shown.splitlines()) > len(usual.splitlines())
+    assert max(map(len, broken)) <= 60
 
 
 # ---- the brief form ----

@@ -195,7 +195,7 @@ static const struct {
     "cuda_graph_warmup_steps is 0; offloading needs at least 1" },
   { OFFLOAD "offload_modules=core_attn environment_given=true container=pytorch:26.04-py3",
     "fine_grained_activation_offloading with Transformer Engine 2.10 or newer needs "
-    "NVTE_CPU_OFFLOAD_V1=1 in the environment" },
+    "NVTE_CPU_OFFLOAD_V1=1 in the environment (nvte_cpu_offload_v1=true)" },
   { OFFLOAD "offload_modules=core_attn environment_given=true container=pytorch:25.09-py3", NULL },
   /* fine-grained offloading: what transformer_config.py, experts.py and transformer_layer.py
    * refuse */

@@ -124,6 +124,16 @@ static void resolve_layer_offloading(struct offload_settings *o)
   o->layer_offloading = o->layer_offloading || o->system == SYSTEM_layer_offloading;
 }
 
+/* As in Megatron-LM, the list alone turns nothing on. Who names the switch or the system knows. */
+static void note_idle_modules(const settings *s, diag *d)
+{
+  if (s->offload.system == SYSTEM_none && s->offload.offload_modules.count > 0 &&
+      !s->given[KEY_offload_system] && !s->given[KEY_offload_fine_grained_activation_offloading]) {
+    diag_note(d, s->at[KEY_offload_offload_modules],
+              "offload_modules without fine_grained_activation_offloading: nothing is offloaded");
+  }
+}
+
 void resolve_offload(settings *s, arena *a, diag *d)
 {
   struct offload_settings *o = &s->offload;
@@ -148,4 +158,5 @@ void resolve_offload(settings *s, arena *a, diag *d)
     choice_add(&o->offload_modules, OFFLOAD_CORE_ATTN);
   }
   resolve_offload_of_graphs(s, a, d);
+  note_idle_modules(s, d);
 }

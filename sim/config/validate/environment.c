@@ -65,7 +65,7 @@ bool validate_environment(const settings *s, diag *d)
              s, d, !offloading || !new_engine || w->nvte_cpu_offload_v1,
              KEY_software_nvte_cpu_offload_v1,
              "fine_grained_activation_offloading with Transformer Engine 2.10 or newer "
-             "needs NVTE_CPU_OFFLOAD_V1=1 in the environment") &&
+             "needs NVTE_CPU_OFFLOAD_V1=1 in the environment (nvte_cpu_offload_v1=true)") &&
          need_environment(s, d,
                           !s->training.deterministic_mode || !w->nvte_allow_nondeterministic_algo,
                           KEY_software_nvte_allow_nondeterministic_algo,
