@@ -6,13 +6,16 @@
 #include "sim/load/load.h"
 #include "sim/predict/safety.h"
 #include "sim/report/findings.h"
+#include "sim/report/plot.h"
 #include "sim/report/races.h"
+#include "traces/import/real_run.h"
 
 typedef struct check_options {
   load_options load;
   bool json, advice;
   const char *plan; /* a text to read instead of a configuration */
-  const char *sarif;
+  const char *sarif, *plot;
+  int64_t plot_op; /* -1: not given */
 } check_options;
 
 static const char head[] =
@@ -29,6 +32,10 @@ static const option_row rows[] = {
   TEXT("plan", "FILE", plan, "a plan as offsim plan prints it (- reads standard input)"),
   FLAG("advice", advice, "list synchronisation that could be left out too"),
   TEXT("sarif", "FILE", sarif, "also write the findings as SARIF 2.1.0, for code scanning"),
+  TEXT("plot", "FILE.svg|png|pdf", plot,
+       "draw the first race: streams, events, memory, and the edge that is\n"
+       "missing; of a safe plan, what orders the ops on a tensor that leaves"),
+  WHOLE("plot-op", "N", plot_op, 0, INT64_MAX, "draw the error whose second op is op N"),
   FLAG("json", json, "machine-readable result (docs/reference/json.md)"),
   { .name = NULL },
 };
@@ -47,7 +54,8 @@ static bool write_sarif(const check_options *o, const verified_iteration *iterat
 static bool print_findings(const check_options *o, const verified_iteration *iterations,
                            uint32_t count, arena *a, diag *d)
 {
-  bool safe = write_sarif(o, iterations, count, d);
+  bool safe = write_sarif(o, iterations, count, d) &&
+              (o->plot == NULL || findings_plot(iterations, count, o->plot_op, o->plot, a, d));
   for (uint32_t i = 0; i < count; i++)
     safe = safe && iterations[i].verification->safe;
   if (o->json)
@@ -78,7 +86,7 @@ static bool check_record(const check_options *o, arena *a, diag *d)
   races found;
   load_options rest = o->load;
   rest.scenario = NULL;
-  if (load_is_given(&rest) || o->advice || o->sarif != NULL)
+  if (load_is_given(&rest) || o->advice || o->sarif != NULL || o->plot != NULL)
     return diag_error(d, (source_pos){ o->load.scenario, 0, 0 },
                       "a record is checked as it is; of the options only --json can be given");
   bool read = races_find(&found, o->load.scenario, a, d), safe = read && found.found == 0;
@@ -90,11 +98,22 @@ static bool check_record(const check_options *o, arena *a, diag *d)
   return safe;
 }
 
+/* What import reads has times, and mostly not which event a stream waits for. */
+static bool refuse_run(const char *path, diag *d)
+{
+  return real_run_file_kind(path) == REAL_FILE_RUN &&
+         !diag_error(
+             d, (source_pos){ path, 0, 0 },
+             "this is what a run did; races are found in what it issued (offsim record), or "
+             "in a plan; offsim import reads this file");
+}
+
 static bool check_compiled(const check_options *o, arena *a, diag *d)
 {
   settings s;
   const machine *m;
   safety found;
+  if (o->load.scenario != NULL && refuse_run(o->load.scenario, d)) return false;
   if (!load_settings(&o->load, &s, &m, a, d)) return false;
   bool safe = safety_find(&found, &s, threads_or_cores(0), a, d) &&
               print_findings(o, found.iterations, SAFETY_ITERATIONS, a, d);
@@ -104,14 +123,15 @@ static bool check_compiled(const check_options *o, arena *a, diag *d)
 
 int verb_check(int argc, char **argv)
 {
-  check_options o = { 0 };
+  check_options o = { .plot_op = -1 };
   const verb_syntax v = {
     "check", head, { { load_rows, &o.load }, { load_iteration_rows, &o.load }, { rows, &o } }
   };
   arena a = { 0 };
   diag d = { 0 };
   bool safe = true;
-  if (load_command(&o.load, &v, argc, argv, &a, &d) == PARSED) {
+  if (load_command(&o.load, &v, argc, argv, &a, &d) == PARSED &&
+      (o.plot == NULL || plot_check_path(o.plot, &d))) {
     bool is_record = o.plan == NULL && o.load.scenario != NULL && races_is_record(o.load.scenario);
     safe = o.plan != NULL ? check_text(&o, &a, &d)
            : is_record    ? check_record(&o, &a, &d)

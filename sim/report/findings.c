@@ -74,8 +74,7 @@ static uint32_t group_findings(const verification *v, finding_group *groups)
 
 /* ---- one finding ---- */
 
-/* Would a wait of the second op's stream for the first's mend it? */
-static bool finding_lacks_edge(const verification *v, const finding *f)
+bool finding_lacks_edge(const verification *v, const finding *f)
 {
   return f->first != NO_OP && op_runs_on_stream((op_kind)op_of(v, f, f->first)->kind) &&
          op_runs_on_stream((op_kind)op_of(v, f, f->second)->kind) &&

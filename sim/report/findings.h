@@ -19,6 +19,9 @@ void findings_first_error(const verified_iteration *iterations, uint32_t count, 
 void findings_sarif(const verified_iteration *iterations, uint32_t count, const char *scenario,
                     bool advice, FILE *out);
 
+/* Would a wait of the second op's stream for the first's mend it? */
+bool finding_lacks_edge(const verification *v, const finding *f);
+
 /* An op's line of the plan as a JSON string. */
 void findings_op_string(FILE *out, const plan *p, uint32_t rank, uint32_t op);
 

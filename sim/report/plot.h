@@ -9,6 +9,7 @@
 #define OFFSIM_SIM_REPORT_PLOT_H
 
 #include "sim/predict/comparison.h"
+#include "sim/predict/safety.h"
 #include "sim/tune/tune.h"
 #include "traces/timing.h"
 
@@ -25,6 +26,11 @@ bool comparison_plot(const comparison *c, const char *path, arena *a, diag *d);
 /* Reserved memory beside step time, a point for each setting that was found, with its place in the
  * table; at least one was. */
 bool tuned_plot(const tuned *t, const machine *m, const char *path, arena *a, diag *d);
+
+/* Draws the ops on the tensor of the first race (`second` >= 0: whose second op it is) and the edge
+ * that it lacks; if there is no error, those on the first tensor that leaves. */
+bool findings_plot(const verified_iteration *iterations, uint32_t count, int64_t second,
+                   const char *path, arena *a, diag *d);
 
 /* Predicted and measured streams of a rank above each other. */
 bool timing_plot(const timing *t, uint32_t rank, const char *path, arena *a, diag *d);

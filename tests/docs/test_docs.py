@@ -3,7 +3,7 @@
 A fence with the language `console` holds commands, each on a line that begins with "$ ", and the
 lines that each prints (standard output and standard error as they come); a line "..." stands for
 any lines. A fence with "file=PATH" after its language shows consecutive lines of that file. A
-picture in docs/images is what `offsim predict ... --plot` or `offsim tune ... --plot` draws now; its command is in PICTURES.
+picture in docs/images is what the command in PICTURES draws now with --plot.
 
 A figure in a sentence that offsim prints has a name of FIGURES after it, in a comment: "3.2<!-- NAME -->". It is what the
 command there prints, rounded to the figure's decimals.
@@ -29,6 +29,7 @@ PREDICTED = {
     "megatron.svg": "docs/examples/one-layer.yaml --set num_layers=4",
     "layer-input.svg": "docs/examples/one-layer.yaml --set num_layers=4 --set offload_modules=layer_input "
                        "--set recompute_granularity=full --set recompute_method=uniform --set recompute_num_layers=1",
+    "two-stages.svg": "docs/examples/two-stages.yaml --set fine_grained_activation_offloading=true --set offload_modules=core_attn",
     "optimizer-on-host.svg": "docs/examples/one-layer.yaml --set system=none --set fine_grained_activation_offloading=false "
                              "--set offload_modules= --set use_distributed_optimizer=true "
                              "--set use_precision_aware_optimizer=true --set optimizer_cpu_offload=true "
@@ -61,8 +62,25 @@ PREDICTED = {
         "docs/examples/hf-frozen.yaml --set num_layers=4 --set system=hidden_states --set layer_offloading=true",
     "compare-hf-16-layers.svg": "docs/examples/hf-16-layers.yaml --compare-systems",
 }
-PICTURES = {name: f"predict {arguments}" for name, arguments in PREDICTED.items()} | {
-    "tune-front.svg": "tune docs/examples/one-layer.yaml --set num_layers=8 --gpu-memory 3.5 --host-memory 8 --front",
+ONE_TENSOR = "docs/examples/one-tensor.plan"
+CHECKED = {
+    "one-tensor.svg": f"--plan {ONE_TENSOR}",
+    "race-no-wait-for-compute.svg": "--plan tests/known_bugs/torchtitan-2581.plan",
+    "race-inline-reload.svg": "tests/known_bugs/megatron-inline-reload.yaml",
+    "race-early-recompute.svg": "tests/known_bugs/megatron-early-recompute.yaml --plot-op 349",
+    "race-late-reload.svg": "tests/known_bugs/megatron-late-reload.yaml --plot-op 418",
+    "race-last-group.svg": "tests/known_bugs/megatron-pr1752-last-group.yaml --plot-op 359",
+    "race-clone-on-copy-stream.svg": "tests/known_bugs/trl-clone-on-copy-stream.yaml --plot-op 379",
+    "race-gradient-in-saved-memory.svg": "tests/known_bugs/trl-gradient-in-saved-memory.yaml --plot-op 362",
+    "race-view-outlives.svg": "--plan tests/known_bugs/torchtune-1867.plan",
+    "race-layer-offloading.svg": "tests/known_bugs/axolotl-layer-offloading.yaml --plot-op 1665",
+    "race-host-pool.svg": "--plan tests/known_bugs/megatron-host-pool.plan",
+    "race-delayed-weight-gradient.svg": "tests/known_bugs/megatron-delayed-weight-gradient.yaml",
+}
+PICTURES = {name: f"offsim predict {arguments}" for name, arguments in PREDICTED.items()} | {
+    name: f"offsim check {arguments}" for name, arguments in CHECKED.items()} | {
+    "race-no-mark.svg": f"sed 's/ after d2h//' {ONE_TENSOR} | offsim check --plan -",
+    "tune-front.svg": "offsim tune docs/examples/one-layer.yaml --set num_layers=8 --gpu-memory 3.5 --host-memory 8 --front",
 }
 DEFAULT_STYLE = re.compile("(?:stroke:none|(?:fill|stroke)-opacity:1|fill-rule:nonzero|stroke-line(?:cap:butt|join:miter));")
 
@@ -233,7 +251,7 @@ def drawing(svg):
 def test_picture(name, tmp_path):
     picture = ROOT / "docs" / "images" / name
     new = tmp_path / name
-    output_of(f"offsim {PICTURES[name]} --plot {new}", tmp_path)
+    output_of(f"{PICTURES[name]} --plot {new}", tmp_path)
     text = smaller(new.read_text())
     found = drawing(text)
     if os.environ.get("BLESS") and not (picture.exists() and drawing(picture.read_text()) == found):

@@ -130,6 +130,27 @@ def test_an_unsafe_plan_is_not_predicted(offsim):
     assert beside.status == 2 and beside.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("kind", PLANS)
+def test_its_plan_is_drawn(kind, offsim_san, tmp_path):
+    """An error is drawn if it is about a tensor; a plan without errors if something leaves."""
+    path = tmp_path / "race.svg"
+    done = offsim_san("check", "--plan", "-", "--plot", path, stdin=PLANS[kind])
+    error = kinds_in_source()[kind] == "ERROR"
+    about_none = ("no error is about one tensor" if error else "nothing to draw") in done.stderr
+    assert path.exists() != about_none and done.status == (2 if about_none else int(error))
+    assert not about_none or not error or kind in ("deadlock", "wait_before_record", "missing_collective",
+                                                   "mismatched_collectives", "mismatched_messages")
+
+
+def test_another_error_is_drawn(offsim, tmp_path):
+    plan = "tests/known_bugs/torchtitan-2581.plan"
+    paths = tmp_path / "first.svg", tmp_path / "second.svg"
+    for path, op in zip(paths, ("4", "10")):
+        offsim("check", "--plan", plan, "--plot", path, "--plot-op", op)
+    assert paths[0].exists() and not paths[1].exists()
+    assert "no error has op 10 as its second op" in offsim("check", "--plan", plan, "--plot", paths[1], "--plot-op", "10").stderr
+
+
 # Of the schema of SARIF 2.1.0 (docs.oasis-open.org/sarif/sarif/v2.1.0), the objects that offsim writes: what each requires,
 # and what its properties are. No object may have others.
 SARIF_WORDS = {"level": {"none", "note", "warning", "error"}, "version": {"2.1.0"}}
