@@ -322,3 +322,11 @@ def test_map_shows_who_may_include_whom():
         assert MAY_INCLUDE[part] == names, part
         above = above | {part}
     assert above == set(MAY_INCLUDE)
+
+
+def test_the_labs_program_lacks_the_marked_lines_of_its_answer():
+    answer, lab = ((ROOT / "docs" / folder / "offloader.py").read_text().partition('"""\n\nimport')[2]
+                   for folder in ("answers", "lab"))
+    lines = re.findall(r"^ *\S.*  # (\d)$", answer, re.M)
+    assert lines == ["1", "2", "3", "4", "5"]
+    assert lab == re.sub(r"^( *)\S.*  (# \d)$", r"\1\2", answer, flags=re.M)
