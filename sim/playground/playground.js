@@ -96,7 +96,8 @@ function setSlider(slider, value) {
   slider.input.max = String(slider.values.length - 1);
   slider.input.value = String(slider.values.indexOf(value));
 }
-const chosenModules = () => MODULES.map(([name]) => name).filter((name) => by(`module-${name}`).checked);
+const isModule = (name) => MODULES.some(([one]) => one === name);
+const chosenModules = () => MODULES.map(([name]) => name).filter((name) => by(`module-${name}`).checked && !by(`module-${name}`).disabled);
 
 /* ---- the link: what differs from the first settings ---- */
 
@@ -107,11 +108,15 @@ function fragmentOf() {
   if (modules !== MODULES.filter(([, is]) => is).map(([name]) => name).join()) parts.push(["offload_modules", modules]);
   return [...parts, ...others()].map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join("&").replaceAll("%2C", ",");
 }
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
+/* What no control can show becomes another setting. */
 function takeFragment(fragment) {
   const given = new Map(), rest = [];
   for (const part of fragment.split("&").filter((text) => text.includes("="))) {
     const at = part.indexOf("=");
-    given.set(shortened(part.slice(0, at)), decodeURIComponent(part.slice(at + 1)));
+    given.set(shortened(part.slice(0, at)), decoded(part.slice(at + 1)));
   }
   const take = (key, otherwise) => {
     const value = given.get(key);
@@ -126,6 +131,7 @@ function takeFragment(fragment) {
   }
   const modules = take("offload_modules", null);
   for (const [name, is] of MODULES) by(`module-${name}`).checked = modules === null ? Boolean(is) : modules.split(",").includes(name);
+  if (modules && !modules.split(",").every(isModule)) rest.push(["offload_modules", modules]);
   by("others").value = [...rest, ...given].map((pair) => pair.join("=")).join("\n");
   by("example").value = EXAMPLES.some(([, of]) => of === fragment) ? fragment : "";
 }
@@ -165,15 +171,16 @@ function settings() {
 }
 const optionsOf = ({ scenario, machine }) => [...scenario.map((pair) => ["set", pair.join("=")]), ...machine.map((pair) => ["machine-set", pair.join("=")])];
 
-/* What cannot be set now is grey, and stages get as many layers each. */
+/* What cannot be set now is grey. */
 function adjust() {
-  const system = SYSTEMS[by("system").value], stages = sliderOf("pipeline_model_parallel_size"), layers = sliderOf("num_layers");
-  stages.input.disabled = Boolean(system.isHf);
+  const system = SYSTEMS[by("system").value];
+  sliderOf("pipeline_model_parallel_size").input.disabled = Boolean(system.isHf);
   by("modules").disabled = !system.hasModules;
   for (const name of OF_EXPERTS) by(`module-${name}`).disabled = by("experts").value === "";
-  const each = stages.input.disabled ? 1 : Number(valueOf(stages));
-  while (Number(valueOf(layers)) % each !== 0 && Number(layers.input.value) < Number(layers.input.max)) layers.input.value = String(Number(layers.input.value) + 1);
-  for (const slider of SLIDERS) slider.output.textContent = slider.input.disabled ? "" : (slider.show || String)(valueOf(slider));
+  for (const slider of SLIDERS) {
+    slider.output.textContent = slider.input.disabled ? "" : (slider.show || String)(valueOf(slider));
+    slider.input.setAttribute("aria-valuetext", slider.output.textContent); /* its own value is a place in a list */
+  }
 }
 
 /* ---- to paste ---- */
@@ -272,11 +279,21 @@ function update() {
   isWanted = true;
   requestAnimationFrame(() => { isWanted = false; answer(); });
 }
-function changed() {
+/* A drag gives stages as many layers each. */
+function even() {
+  const stages = sliderOf("pipeline_model_parallel_size"), layers = sliderOf("num_layers").input;
+  while (!stages.input.disabled && Number(valueOf(sliderOf("num_layers"))) % Number(valueOf(stages)) !== 0 && layers.value !== layers.max)
+    layers.value = String(Number(layers.value) + 1);
+}
+function changed(target) {
+  if ([sliderOf("pipeline_model_parallel_size").input, sliderOf("num_layers").input].includes(target)) even();
   adjust();
-  history.replaceState(null, "", `#${fragmentOf()}`);
   by("example").value = "";
   update();
+}
+/* When a drag has ended: browsers limit how often an address may change. */
+function keep() {
+  history.replaceState(null, "", `#${fragmentOf()}`);
 }
 function goTo(fragment) {
   takeFragment(fragment);
@@ -286,7 +303,9 @@ function goTo(fragment) {
 
 const call = loadOffsim(Uint8Array.from(atob(by("module").textContent.trim()), (c) => c.charCodeAt(0)));
 makeControls();
-by("controls").addEventListener("input", (e) => { if (e.target.id !== "example") changed(); });
+by("verdict").setAttribute("aria-live", "polite");
+by("controls").addEventListener("input", (e) => { if (e.target.id !== "example") changed(e.target); });
+by("controls").addEventListener("change", (e) => { if (e.target.id !== "example") keep(); });
 by("example").addEventListener("change", (e) => { location.hash = `#${e.target.value}`; });
 by("reset").addEventListener("click", () => { location.hash = "#"; });
 by("plan-part").addEventListener("toggle", update);

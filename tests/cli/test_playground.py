@@ -1,4 +1,5 @@
-"""The playground in a browser: the same bytes as the program. It needs out/wasm, which build/test --all builds, and Chromium."""
+"""The playground in a browser: the same bytes as the program. It needs Chromium and out/wasm, which build/test --all builds: at
+other times the page may be older than the program."""
 
 import html
 import json
@@ -30,18 +31,26 @@ SCRIPT = """<script>
       findings: by("findings").hidden ? null : by("findings").textContent, table: document.querySelector("#text-title + pre").textContent,
       ...Object.fromEntries(texts) });
   }
+  takeFragment("");
+  sliderOf("num_layers").input.value = "2";
+  for (const name of ["input", "change"]) sliderOf("num_layers").input.dispatchEvent(new Event(name, { bubbles: true }));
+  all.push({ dragged: location.hash, says: sliderOf("num_layers").input.getAttribute("aria-valuetext") });
   const out = element("pre", JSON.stringify(all));
   out.id = "all";
   document.body.append(out);
 }
 </script>"""
-MORE = ["megatron=core_v0.16&num_layers=3", "num_experts=8&offload_modules=expert_fc1,moe_act", "pipeline_model_parallel_size=4&num_layers=12&recompute_granularity=full",
-        "num_layers=40&micro_batch_size=2", "offload_modules=", "hidden_size=1000", "num_layers=6&gpu.memory_bytes=8589934592&max_fwd_stash_size=2&system=trl"]
+REFUSED = ["hidden_size=1000", "num_layers=9&pipeline_model_parallel_size=2", "offload_modules=core_attn,nonsense", "num_layers=%"]
+MORE = ["megatron=core_v0.16&num_layers=3", "num_experts=8&offload_modules=expert_fc1,moe_act", "num_experts=8&system=trl",
+        "num_layers=12&pipeline_model_parallel_size=4&recompute_granularity=full", "num_layers=40&micro_batch_size=2", "offload_modules=",
+        "num_layers=6&gpu.memory_bytes=8589934592&system=trl&max_fwd_stash_size=2", *REFUSED]
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory):
-    """What the page answers for each fragment of its address."""
+def drawn(request, tmp_path_factory):
+    """What the page answers for each fragment of its address, then what a drag does."""
+    if not request.config.getoption("--all-configurations"):
+        pytest.skip("only in build/test --all")
     folder = tmp_path_factory.mktemp("page")
     page = PAGE.read_text()
     at = page.rindex("</body>")
@@ -50,6 +59,11 @@ def answers(tmp_path_factory):
                             "--dump-dom", f"file://{folder}/page.html"],
                            capture_output=True, text=True, timeout=120, check=True).stdout
     return json.loads(html.unescape(re.search('<pre id="all">(.*?)</pre>', drawn, re.S)[1]))
+
+
+@pytest.fixture(scope="module")
+def answers(drawn):
+    return drawn[:-1]
 
 
 def test_same_bytes(offsim, answers):
@@ -93,30 +107,44 @@ def test_its_scenario_is_the_same_run(offsim, answers, tmp_path):
             assert (found["scenario"], found["result"], found["machine"]) == (here["scenario"], here["result"], here["machine"]), one["fragment"]
 
 
+def test_a_drag_changes_the_address(drawn):
+    assert drawn[-1] == {"dragged": "#num_layers=3", "says": "3"}
+
+
+def test_nothing_is_loaded(drawn):
+    page = re.sub(r'<script type="application/octet-stream".*?</script>', "", PAGE.read_text(), flags=re.S)
+    assert not re.search(r"https?:|//[a-z]+\.|src=|@import|url\(|fetch\(", page)
+    assert page.count("<option>") > 12 and len(PAGE.read_text()) < 3_000_000
+
+
 def test_examples_and_systems_answer(answers):
-    assert [one["fragment"] for one in answers if one["stale"]] == ["hidden_size=1000"]
+    assert [one["fragment"] for one in answers if one["stale"]] == REFUSED
     assert all(one["fragment"] == one["again"] for one in answers if one["isExample"])
 
 
-# The example of a chapter, and the run that the chapter shows.
+# The run that a chapter shows, and its example.
 RUNS = {
-    "1": ["docs/examples/one-layer.yaml", *sets("num_layers=2")],
-    "4": ["docs/examples/two-stages.yaml", *sets("fine_grained_activation_offloading=true", "offload_modules=core_attn")],
-    "6": ["tests/known_bugs/megatron-inline-reload.yaml"],
-    "7": ["docs/examples/tiny-llama.yaml", *sets("fine_grained_activation_offloading=true", "offload_modules=core_attn")],
-    "10": ["docs/examples/one-layer.yaml", *sets("num_layers=8"), "--machine-set", "gpu.memory_bytes=3758096384"],
+    1: ["docs/examples/one-layer.yaml", *sets("num_layers=2")],
+    4: ["docs/examples/two-stages.yaml", *sets("fine_grained_activation_offloading=true", "offload_modules=core_attn")],
+    6: ["tests/known_bugs/megatron-inline-reload.yaml"],
+    7: ["docs/examples/tiny-llama.yaml", *sets("fine_grained_activation_offloading=true", "offload_modules=core_attn")],
+    10: ["docs/examples/one-layer.yaml", *sets("num_layers=8"), "--machine-set", "gpu.memory_bytes=3758096384"],
 }
 
 
-def test_links_of_the_course(offsim, answers):
-    """Each chapter links to an example of the playground."""
-    examples = {one["fragment"]: one for one in answers if one["isExample"]}
-    for number in range(1, 11):
-        chapter = next(ROOT.glob(f"docs/{number:02}-*.md")).read_text()
-        links = re.findall(r"\(\.\./out/wasm/playground\.html#([^)\s]*)\)", chapter)
-        assert links and set(links) <= set(examples), number
-        run = RUNS.get(str(number))
-        if run is not None:
-            found = json.loads(offsim("predict", *run, "--json", check=0).stdout)
-            here = json.loads(examples[links[0]]["figures"])
-            assert (found["scenario"], found["result"]) == (here["scenario"], here["result"]), number
+def chapter_links(number):
+    chapter = next(ROOT.glob(f"docs/{number:02}-*.md")).read_text()
+    return re.findall(r"\(\.\./out/wasm/playground\.html#([^)\s]*)\)", chapter)
+
+
+def test_every_chapter_has_an_example(answers):
+    examples = {one["fragment"] for one in answers if one["isExample"]}
+    assert {link for number in range(1, 11) for link in chapter_links(number)} == examples
+    assert all(chapter_links(number) for number in range(1, 11))
+
+
+@pytest.mark.parametrize("number", RUNS)
+def test_an_example_is_the_run_of_its_chapter(offsim, answers, number):
+    example = next(one for one in answers if one["fragment"] == chapter_links(number)[0])
+    found, here = json.loads(offsim("predict", *RUNS[number], "--json", check=0).stdout), json.loads(example["figures"])
+    assert (found["scenario"], found["result"]) == (here["scenario"], here["result"])
