@@ -50,7 +50,7 @@ static bool unknown_section(const text_node *n, diag *d)
   setting_key key = key_find(n->key);
 
   if (key != KEY_COUNT) {
-    return diag_error(d, n->key_at, "%s stands outside of a section; it belongs into section %s",
+    return diag_error(d, n->key_at, "%s is outside of a section; it belongs in section %s",
                       key_rows[key].name, key_rows[key].section);
   }
   const char *near = suggest_nearest(n->key, section_names, SECTION_COUNT);
@@ -69,7 +69,7 @@ static bool unknown_in_section(const char *section, const text_node *n, arena *a
   setting_key elsewhere = strchr(n->key, '.') == NULL ? key_find(n->key) : KEY_COUNT;
 
   if (elsewhere != KEY_COUNT) {
-    return diag_error(d, n->key_at, "section %s has no key %s; it belongs into section %s", section,
+    return diag_error(d, n->key_at, "section %s has no key %s; it belongs in section %s", section,
                       n->key, key_rows[elsewhere].section);
   }
   const char *near = key_suggest(section, n->key, a);

@@ -25,7 +25,7 @@ enum step_dims {
   MOE_STEP_FORWARD_BYTES, /* temporaries */
   MOE_STEP_BACKWARD_BYTES,
   MOE_STEP_ROWS,          /* the tensor of row owners, read last; 0: none */
-  MOE_STEP_FORWARD_MOVED, /* bytes that what the kernel stands for reads and writes; 0: its operands */
+  MOE_STEP_FORWARD_MOVED, /* bytes that the real kernels read and write; 0: its operands */
   MOE_STEP_BACKWARD_MOVED
 };
 enum step_flags {

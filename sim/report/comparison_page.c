@@ -23,7 +23,7 @@ typedef struct side {
 
 typedef struct drawing {
   side sides[PAGE_SIDES];
-  uint32_t first_rank, rank_count, ranks; /* drawn ones, of so many */
+  uint32_t first_rank, rank_count, ranks; /* the drawn ones, of `ranks` */
   int64_t end_ps;
   page_detail detail;
   intern_table texts, sites, phases, streams;

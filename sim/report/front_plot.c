@@ -6,7 +6,7 @@
 #include "sim/report/text.h"
 
 static const colour on_front = { 0.349, 0.631, 0.310, 1 };
-static const colour behind = { 0.306, 0.475, 0.655, 1 };
+static const colour off_front = { 0.306, 0.475, 0.655, 1 };
 static const colour too_large = { 0.882, 0.341, 0.349, 1 };
 static const colour leader = { 0.13, 0.15, 0.18, 0.35 };
 static const colour limit = { 0.76, 0.15, 0.18, 1 };
@@ -121,7 +121,7 @@ static void draw_capacity(chart *g)
 static colour colour_of(const point *r)
 {
   if (!r->fits) return too_large;
-  return r->on_front ? on_front : behind;
+  return r->on_front ? on_front : off_front;
 }
 
 /* It goes down the list. */

@@ -1,5 +1,5 @@
 """What offsim predict says of a run that does not fit: how much is missing and why, and which single settings make
-it fit. Each suggestion is compared with the run that it stands for."""
+it fit. Each suggestion is compared with the run of its settings."""
 
 import fcntl
 import functools

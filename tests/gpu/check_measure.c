@@ -1,4 +1,4 @@
-/* Times by op on a real GPU: kernels that last as long as they are told, copies, and a graph of
+/* Times by op on a real GPU: kernels of a given duration, copies, and a graph of
  * them. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-"""Low-rank adapters, 4-bit weights and Liger's kernels with real arithmetic: what is fused does what it stands
-for, and offload changes no bit of it."""
+"""Low-rank adapters, 4-bit weights and Liger's kernels with real arithmetic: what is fused gives the bits
+of its parts, and offload changes none of them."""
 
 import json
 

@@ -124,13 +124,13 @@ static void test_wrong_texts(void **state)
   expect_read_error("modle:\n  num_layers: 2\n",
                     "run.yaml:1:1: error: there is no section \"modle\"; did you mean model?");
   expect_read_error("num_layers: 2\n",
-                    "run.yaml:1:1: error: num_layers stands outside of a section; it belongs into "
+                    "run.yaml:1:1: error: num_layers is outside of a section; it belongs in "
                     "section model");
   expect_read_error("model:\n  num_layer: 2\n",
                     "run.yaml:2:3: error: section model has no key \"num_layer\"; did you mean "
                     "num_layers?");
   expect_read_error("model:\n  seq_length: 2\n",
-                    "run.yaml:2:3: error: section model has no key seq_length; it belongs into "
+                    "run.yaml:2:3: error: section model has no key seq_length; it belongs in "
                     "section training");
   expect_read_error("model:\n  num_layers: two\n",
                     "run.yaml:2:15: error: model.num_layers is \"two\"; a whole number is needed "

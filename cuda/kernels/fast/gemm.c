@@ -199,12 +199,12 @@ void fast_gemm(cuda_call *c)
 {
   gemm_work w;
   fp8_plain plain;
-  char *behind = (char *)c->scratch + FAST_PRODUCT_WORKSPACE;
-  if (work_of(c->of, behind, &w)) {
-    run_work(c, &w, c->of->reads, behind);
-  } else if (plain_work_of(c->of, behind, &plain, &w)) {
+  char *after_workspace = (char *)c->scratch + FAST_PRODUCT_WORKSPACE;
+  if (work_of(c->of, after_workspace, &w)) {
+    run_work(c, &w, c->of->reads, after_workspace);
+  } else if (plain_work_of(c->of, after_workspace, &plain, &w)) {
     fp8_plain_fill(c, &plain, c->of);
-    run_work(c, &w, plain.reads, behind + plain.bytes);
+    run_work(c, &w, plain.reads, after_workspace + plain.bytes);
   } else {
     c->failure = "the fast kernel supports this matrix product";
   }
