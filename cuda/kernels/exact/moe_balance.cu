@@ -8,12 +8,12 @@ enum { COUNT_SEQUENCES };           /* ... of router_aux_count */
 extern "C" int64_t EXACT(router_aux_forward_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
-  (void)take_token_rows(&a, dim_of(c, TOKENS), dim_of(c, EXPERTS), dim_of(c, TOPK));
+  (void)take_router_rows(&a, dim_of(c, TOKENS), dim_of(c, EXPERTS), dim_of(c, TOPK));
   return a.used;
 }
 
 /* From logits to scores, and to those that sum to 1. */
-DEVICE static inline void score_all(router_score s, const token_rows &r, int64_t experts)
+DEVICE static inline void score_all(router_score s, const router_rows &r, int64_t experts)
 {
   bool softmax = s == ROUTER_SOFTMAX || s == ROUTER_PRE_SOFTMAX;
   if (softmax) softmax_row(r.scores, experts);
@@ -28,13 +28,13 @@ extern "C" void EXACT(router_aux_forward)(cuda_call *c)
 {
   scratch_arena room = arena_of(c);
   int64_t tokens = dim_of(c->of, TOKENS), experts = dim_of(c->of, EXPERTS), k = dim_of(c->of, TOPK);
-  token_rows rows = take_token_rows(&room, tokens, experts, k);
+  router_rows rows = take_router_rows(&room, tokens, experts, k);
   router_score s = score_function(c);
   tensor logits = read_of(c->of, 0), probs = write_of(c->of, 0), map = write_of(c->of, 1),
          scores = write_of(c->of, 2);
   for_each(
       c, tokens, KERNEL_LAMBDA(int64_t t) {
-        token_rows r = row_of(rows, t, experts, k);
+        router_rows r = row_of(rows, t, experts, k);
         load_row(logits, t, experts, r.scores);
         score_all(s, r, experts);
         choose_largest(r.scores, experts, k, r.chosen);
@@ -47,14 +47,14 @@ extern "C" void EXACT(router_aux_forward)(cuda_call *c)
 /* Choices counted in [sequences, experts]. */
 typedef struct choice_counts {
   int64_t *count;
-  token_rows rows;
+  router_rows rows;
 } choice_counts;
 
 static choice_counts take_counts(scratch_arena *a, const exec_call *c, int64_t sequences)
 {
   choice_counts n;
   n.count = take<int64_t>(a, sequences * dim_of(c, EXPERTS));
-  n.rows = take_token_rows(a, dim_of(c, TOKENS), dim_of(c, EXPERTS), dim_of(c, TOPK));
+  n.rows = take_router_rows(a, dim_of(c, TOKENS), dim_of(c, EXPERTS), dim_of(c, TOPK));
   return n;
 }
 
@@ -62,13 +62,13 @@ static void count_choices(cuda_call *c, choice_counts n, int64_t sequences)
 {
   int64_t experts = dim_of(c->of, EXPERTS), k = dim_of(c->of, TOPK);
   tensor scores = read_of(c->of, 0);
-  token_rows rows = n.rows;
+  router_rows rows = n.rows;
   int64_t *count = n.count;
   for_each(
       c, sequences * experts, KERNEL_LAMBDA(int64_t i) { count[i] = 0; });
   for_each(
       c, dim_of(c->of, TOKENS), KERNEL_LAMBDA(int64_t t) {
-        token_rows r = row_of(rows, t, experts, k);
+        router_rows r = row_of(rows, t, experts, k);
         load_row(scores, t, experts, r.scores);
         choose_largest(r.scores, experts, k, r.chosen);
         for (int64_t j = 0; j < k; j++)

@@ -3,7 +3,7 @@
 
 /* Turns logits in `scores` into scores and probabilities. */
 DEVICE static inline void route(router_score s, const moe_limits &l, const choice_room &room,
-                                int64_t token, const token_rows &r)
+                                int64_t token, const router_rows &r)
 {
   bool softmax = s == ROUTER_SOFTMAX || s == ROUTER_PRE_SOFTMAX;
   float *top = r.chosen_scores;
@@ -34,7 +34,7 @@ extern "C" int64_t EXACT(router_forward_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   moe_limits l = limits_of(c);
-  (void)take_token_rows(&a, dim_of(c, TOKENS), l.experts, l.k);
+  (void)take_router_rows(&a, dim_of(c, TOKENS), l.experts, l.k);
   (void)take_choice_room(&a, &l, dim_of(c, TOKENS));
   return a.used;
 }
@@ -43,14 +43,14 @@ extern "C" void EXACT(router_forward)(cuda_call *c)
 {
   scratch_arena room = arena_of(c);
   moe_limits l = limits_of(c->of);
-  token_rows rows = take_token_rows(&room, dim_of(c->of, TOKENS), l.experts, l.k);
+  router_rows rows = take_router_rows(&room, dim_of(c->of, TOKENS), l.experts, l.k);
   choice_room choices = take_choice_room(&room, &l, dim_of(c->of, TOKENS));
   router_score s = score_function(c);
   tensor logits = read_of(c->of, 0), probs = write_of(c->of, 0), map = write_of(c->of, 1),
          scores = write_of(c->of, 2);
   for_each(
       c, dim_of(c->of, TOKENS), KERNEL_LAMBDA(int64_t t) {
-        token_rows r = row_of(rows, t, l.experts, l.k);
+        router_rows r = row_of(rows, t, l.experts, l.k);
         load_row(logits, t, l.experts, r.scores);
         route(s, l, choices, t, r);
         store_row(probs, t, l.experts, r.probs);

@@ -23,23 +23,24 @@ DEVICE static inline float sum_of(const float *x, int64_t count)
 }
 
 /* The rows of all tokens, one after the other. */
-typedef struct token_rows {
+typedef struct router_rows {
   float *scores, *probs, *chosen_scores; /* [experts], [experts], [k] */
   int32_t *chosen;                       /* [k] */
-} token_rows;
+} router_rows;
 
-static inline token_rows take_token_rows(scratch_arena *a, int64_t tokens, int64_t experts,
-                                         int64_t k)
+static inline router_rows take_router_rows(scratch_arena *a, int64_t tokens, int64_t experts,
+                                           int64_t k)
 {
-  token_rows r = { take<float>(a, tokens * experts), take<float>(a, tokens * experts),
-                   take<float>(a, tokens * k), take<int32_t>(a, tokens * k) };
+  router_rows r = { take<float>(a, tokens * experts), take<float>(a, tokens * experts),
+                    take<float>(a, tokens * k), take<int32_t>(a, tokens * k) };
   return r;
 }
 
-DEVICE static inline token_rows row_of(const token_rows &all, int64_t t, int64_t experts, int64_t k)
+DEVICE static inline router_rows row_of(const router_rows &all, int64_t t, int64_t experts,
+                                        int64_t k)
 {
-  token_rows r = { all.scores + t * experts, all.probs + t * experts, all.chosen_scores + t * k,
-                   all.chosen + t * k };
+  router_rows r = { all.scores + t * experts, all.probs + t * experts, all.chosen_scores + t * k,
+                    all.chosen + t * k };
   return r;
 }
 
