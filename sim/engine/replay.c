@@ -564,39 +564,37 @@ replay_result replay_again(replay *r, const rank_plan *rank, const rank_timeline
 
 /* ---- for reports -------------------------------------------------------------------------------- */
 
-/* By site: the first site of the same module. A layer has some tens of sites, so a search is fast
- * enough. */
-static uint32_t *module_of_site(const plan *p, arena *a)
+/* A layer has some tens of sites, so a search is fast enough. */
+plan_modules plan_modules_of(const plan *p, arena *a)
 {
-  uint32_t *first = ARENA_ARRAY(a, uint32_t, p->sites.count);
-  uint32_t *modules = ARENA_ARRAY(a, uint32_t, p->sites.count);
-  uint32_t count = 0;
+  plan_modules m = { .names = ARENA_ARRAY(a, const char *, p->sites.count),
+                     .of_site = ARENA_ARRAY(a, uint32_t, p->sites.count) };
   for (uint32_t i = 0; i < p->sites.count; i++) {
     uint32_t k = 0;
-    while (k < count && strcmp(p->sites.items[modules[k]].module, p->sites.items[i].module) != 0)
+    while (k < m.count && strcmp(m.names[k], p->sites.items[i].module) != 0)
       k++;
-    if (k == count) modules[count++] = i;
-    first[i] = modules[k];
-    assert(first[i] <= i && first[first[i]] == first[i]);
+    if (k == m.count) m.names[m.count++] = p->sites.items[i].module;
+    m.of_site[i] = k;
   }
-  return first;
+  assert(m.count <= p->sites.count);
+  return m;
 }
 
-/* Holdings by [module's first site][class]. */
+/* Holdings by [module][class]. */
 typedef struct tally {
   const plan *plan;
+  const plan_modules *modules;
   const rank_plan *rank;
-  const uint32_t *module;
   replay_holding *holdings;
 } tally;
 
 static void tally_buffer(tally *t, uint32_t id)
 {
   const plan_buffer *b = &t->rank->buffers.items[id];
-  uint32_t module = t->module[t->plan->tensors.items[b->tensor].site];
+  uint32_t module = t->modules->of_site[t->plan->tensors.items[b->tensor].site];
   replay_holding *h = &t->holdings[module * BUFFER_CLASSES + b->purpose];
   assert(b->purpose < BUFFER_CLASSES);
-  h->module = t->plan->sites.items[module].module;
+  h->module = t->modules->names[module];
   h->purpose = b->purpose;
   h->bytes += round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES);
   h->buffers++;
@@ -626,13 +624,13 @@ static int by_bytes(const void *a, const void *b)
   return name != 0 ? name : (int)x->purpose - (int)y->purpose;
 }
 
-const replay_holding *replay_holdings(const plan *p, uint32_t rank, uint32_t at_op, uint32_t *count,
-                                      arena *a)
+const replay_holding *replay_holdings(const plan *p, const plan_modules *modules, uint32_t rank,
+                                      uint32_t at_op, uint32_t *count, arena *a)
 {
   arena scratch = { 0 };
-  uint32_t cells = p->sites.count * BUFFER_CLASSES;
+  uint32_t cells = modules->count * BUFFER_CLASSES;
   assert(rank < p->rank_count);
-  tally t = { .plan = p, .rank = &p->ranks[rank], .module = module_of_site(p, &scratch) };
+  tally t = { .plan = p, .modules = modules, .rank = &p->ranks[rank] };
   t.holdings = ARENA_ARRAY(&scratch, replay_holding, cells);
   tally_living(&t, at_op, &scratch);
   *count = 0;

@@ -75,6 +75,15 @@ typedef struct memory_curve {
 /* Later iterations write their curve to `curve`; NULL: to nowhere. */
 void replay_keep_curve(replay *r, memory_curve *curve);
 
+/* The modules of a plan's sites. */
+typedef struct plan_modules {
+  const char **names; /* [count], each once */
+  uint32_t *of_site;  /* by site: index of its module */
+  uint32_t count;
+} plan_modules;
+
+plan_modules plan_modules_of(const plan *p, arena *a);
+
 /* Requested bytes, rounded to 512, of one module and class that live after an op. */
 typedef struct replay_holding {
   const char *module; /* of plan_site; "" outside the modules */
@@ -85,7 +94,7 @@ typedef struct replay_holding {
 
 /* What is alive after an op, most bytes first, one row for all layers of a module; memory from
  * `a`. */
-const replay_holding *replay_holdings(const plan *p, uint32_t rank, uint32_t at_op, uint32_t *count,
-                                      arena *a);
+const replay_holding *replay_holdings(const plan *p, const plan_modules *modules, uint32_t rank,
+                                      uint32_t at_op, uint32_t *count, arena *a);
 
 #endif

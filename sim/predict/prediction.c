@@ -101,7 +101,7 @@ typedef struct predicting {
   prediction *p;
   const machine *own;
   const rank_place *places;
-  bool verifies, ok[2];
+  bool verifies, explains_peaks, ok[2];
   bool is_baseline; /* the setting itself is without offload */
   baselines *known; /* NULL: no others */
   arena memory[2];
@@ -115,6 +115,7 @@ static setting_run new_run(const predicting *x, const settings *s, common_plans 
                         .machine = x->own,
                         .places = x->places,
                         .capacity_bytes = x->p->capacity_bytes,
+                        .explains_peaks = x->explains_peaks,
                         .threads = x->p->threads };
 }
 
@@ -125,6 +126,7 @@ static bool find_fragmentation(const predicting *x, common_plans *common, arena 
   setting_run run = new_run(x, p->settings, common);
   run.plans = p->plans;
   run.capacity_bytes = ALLOCATOR_UNLIMITED_BYTES;
+  run.explains_peaks = false;
   bool ok = setting_run_predict(&run, a, d);
   for (uint32_t i = 0; ok && i < p->rank_count; i++) {
     rank_prediction *r = &p->result.ranks[i];
@@ -283,6 +285,7 @@ bool predict(prediction *p, const settings *s, const given_plans *plans, const m
   p->threads = threads;
   if (also & PREDICT_CURVES) p->curves = ARENA_ARRAY(a, memory_curve, p->rank_count);
   x.verifies = also & PREDICT_SAFETY;
+  x.explains_peaks = true;
   return predict_sides(&x, a, d);
 }
 

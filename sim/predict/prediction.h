@@ -38,9 +38,9 @@ typedef struct rank_prediction {
   int64_t waiting_slows_ps; /* copies take longer, because streams wait (sim/engine/slowdown.h) */
   int64_t step_ps;
 
-  /* Of this iteration's allocated peak. */
-  plan_mark peak_mark;                 /* the phase */
+  /* Of this iteration's allocated peak; except for the op, by `predict` alone. */
   uint32_t peak_op;                    /* the ALLOC that reached it */
+  plan_mark peak_mark;                 /* the phase */
   const char *peak_module;             /* where in the model; "" outside the modules */
   int32_t peak_layer;                  /* 0-based, -1 outside the layers */
   const replay_holding *peak_holdings; /* what lives there, the most bytes first */
@@ -98,7 +98,7 @@ enum {
  * in either case. */
 bool predict(prediction *p, const settings *s, const given_plans *plans, const machine *m,
              uint32_t also, uint32_t threads, arena *a, diag *d);
-/* The same without the run without offload: `baseline` and savings stay empty. */
+/* The same without the run without offload: `baseline` and savings stay empty, and peaks unexplained. */
 bool predict_alone(prediction *p, const settings *s, const machine *m, arena *a, diag *d);
 /* The same of plans that several settings share, which keep what is compiled and simulated of them:
  * `steady` and `steady_timeline` stay empty, too. `common` is of `m` alone. */

@@ -132,14 +132,15 @@ static void take_memory_on_clock(rank_prediction *out, const replay_result *r)
   out->out_of_memory |= r->out_of_memory;
 }
 
-static void look_at_peak(rank_prediction *out, const plan *p, uint32_t rank, arena *a)
+static void explain_peak(rank_prediction *out, const plan *p, const plan_modules *modules,
+                         uint32_t rank, arena *a)
 {
   int64_t lives_bytes = 0;
   const plan_site *site = site_at(p, rank, out->peak_op);
   out->peak_module = site->module;
   out->peak_layer = site->layer;
   out->peak_mark = mark_at(&p->ranks[rank], out->peak_op);
-  out->peak_holdings = replay_holdings(p, rank, out->peak_op, &out->peak_holding_count, a);
+  out->peak_holdings = replay_holdings(p, modules, rank, out->peak_op, &out->peak_holding_count, a);
   for (uint32_t i = 0; i < out->peak_holding_count; i++) {
     out->peak_by_class[out->peak_holdings[i].purpose] += out->peak_holdings[i].bytes;
     lives_bytes += out->peak_holdings[i].bytes;
@@ -161,6 +162,7 @@ typedef struct turn {
   bool knows_order;                         /* ... which further turns do not change */
   bool first_untimed; /* nothing waits, so the peaks of the first iteration need no times */
   plan_safety safety[ITERATION_KINDS];
+  plan_modules modules[ITERATION_KINDS]; /* if peaks are explained */
   arena memory[ITERATION_KINDS], *rank_memory;
   diag errors[ITERATION_KINDS];
 } turn;
@@ -267,7 +269,7 @@ static void take_figures(turn *t, iteration_kind kind, uint32_t rank)
   take_memory_in_order(out, &t->in_order[kind][rank]);
   take_ops(out, &p->ranks[rank], times);
   if (times == NULL) return;
-  look_at_peak(out, p, rank, &t->rank_memory[rank]);
+  if (r->explains_peaks) explain_peak(out, p, &t->modules[kind], rank, &t->rank_memory[rank]);
   take_times(out, times, setting_run_times(r, kind)->step_ps);
 }
 
@@ -423,6 +425,8 @@ static bool take_turns(turn *t, diag *d)
 {
   parallel_for(ITERATION_KINDS, t->run->threads, compile_iteration, t);
   if (!take_errors(t, d)) return false;
+  for (int kind = 0; kind < ITERATION_KINDS && t->run->explains_peaks; kind++)
+    t->modules[kind] = plan_modules_of(&t->run->common->compiled[kind].plan, &t->memory[kind]);
   t->first_untimed = !needs_times(t);
   if (!take_turn(t, t->run->verifies, d)) return false;
   t->knows_order = true;

@@ -22,6 +22,7 @@ typedef struct setting_run {
   int64_t capacity_bytes;
   bool verifies;        /* both plans, into `safety` */
   bool steady_alone;    /* the first iteration is asked for its peaks alone */
+  bool explains_peaks;  /* where they are, and what lives there */
   memory_curve *curves; /* by rank: of the steady state; NULL: not kept */
   uint32_t threads;
 

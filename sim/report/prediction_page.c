@@ -19,6 +19,7 @@ enum { INSTANTS = 48, ROWS_MOST = 14, GAPS = 4000 };
 typedef struct shown {
   const prediction *p;
   const plan *plan;
+  plan_modules modules; /* of the plan */
   FILE *out;
   arena *memory;
   page_detail detail;
@@ -194,7 +195,7 @@ static void put_instant(const shown *g, uint32_t rank, uint32_t op, int64_t at_p
 {
   arena scratch = { 0 };
   uint32_t count;
-  const replay_holding *rows = replay_holdings(g->plan, rank, op, &count, &scratch);
+  const replay_holding *rows = replay_holdings(g->plan, &g->modules, rank, op, &count, &scratch);
   int64_t rest = 0;
   fprintf(g->out, "%s\n{\"at_ns\": %" PRId64 ", \"rows\": [", first ? "" : ",", at_ps / PS_PER_NS);
   for (uint32_t i = 0; i < count; i++) {
@@ -281,7 +282,9 @@ void prediction_html(const prediction *p, const char *name, const suggestions *f
   fclose(f);
   f = page_add(&whole, "timeline", PAGE_JSON);
   const plan *steady = &p->steady.plan;
-  shown g = { .p = p, .plan = steady, .out = f, .memory = a };
+  shown g = {
+    .p = p, .plan = steady, .modules = plan_modules_of(steady, a), .out = f, .memory = a
+  };
   g.call_text = no_texts(&g, steady->calls.count);
   g.tensor_text = no_texts(&g, steady->tensors.count);
   g.name_text = no_texts(&g, OP_KINDS);
