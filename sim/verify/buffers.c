@@ -13,16 +13,21 @@ static void report(rank_walk *w, finding_kind kind, uint32_t first, uint32_t sec
   report_use(w, kind, first, second, buffer, reused, false);
 }
 
-/* Whether an earlier op, numbered from 1, is certainly done when `op` begins. */
-static bool is_done(const rank_walk *w, uint32_t earlier, uint32_t op)
-{
-  return earlier == 0 || is_done_before(w->plan, w->order, earlier - 1, op);
-}
-
-/* The same of an op of stream s, numbered from 1. */
+/* Whether it is known that an op of stream s, numbered from 1, is done. */
 static bool knows_use(const progress *p, uint32_t s, uint32_t use)
 {
   return use == 0 || p->done_to[s] >= done_with(use - 1);
+}
+
+/* Whether an earlier op of stream s, numbered from 1, is certainly done when `op` begins. The earlier op is
+ * far from this one in memory, so it is looked at only where both may be of one exchange. */
+static inline bool is_done(const rank_walk *w, uint32_t s, uint32_t earlier, uint32_t op)
+{
+  const plan_op *o = &w->plan->ops.items[op];
+  assert(earlier <= op && s < DEVICE_STREAMS);
+  if (earlier == 0) return true;
+  if (o->stream != s) return knows_use(&w->order->at[op]->own, s, earlier);
+  return !op_is_message((op_kind)o->kind) || is_done_before(w->plan, w->order, earlier - 1, op);
 }
 
 /* ---- pools --------------------------------------------------------------------------------- */
@@ -132,8 +137,10 @@ static void check_inherited(rank_walk *w, uint32_t buffer, uint32_t op)
 {
   const former_uses *former = &w->cells.items[w->cell_of[buffer]].inherited;
   for (uint32_t left = w->order->streams; left != 0; left &= left - 1) {
-    const former_use *use = &former->on[__builtin_ctz(left)];
-    if (!is_done(w, use->op, op)) report(w, FINDING_BLOCK_REUSED, use->op, op, use->buffer, buffer);
+    uint32_t s = (uint32_t)__builtin_ctz(left);
+    const former_use *use = &former->on[s];
+    if (!is_done(w, s, use->op, op))
+      report(w, FINDING_BLOCK_REUSED, use->op, op, use->buffer, buffer);
   }
 }
 
@@ -157,7 +164,9 @@ static void touch(rank_walk *w, const cell *c, part *used, uint32_t op, bool wri
 {
   if (c->lasting) note_early(w, c->buffer, used, op, writes);
   used->last[w->plan->ops.items[op].stream] = op + 1;
-  if (writes) used->write = op + 1;
+  if (!writes) return;
+  used->write = op + 1;
+  used->write_stream = w->plan->ops.items[op].stream;
 }
 
 /* The parser and the compile walk both ensure that no freed buffer is used. */
@@ -173,8 +182,8 @@ static void report_read(rank_walk *w, const cell *c, byte_range bytes, uint32_t 
   uses u = cell_uses(w, c, bytes);
   if (!c->written && !has_contents(w, c->buffer))
     report(w, FINDING_NEVER_WRITTEN, 0, op, c->buffer, NO_BUFFER);
-  for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (!is_done(w, u.writes[s], op))
+  for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
+    if (!is_done(w, s, u.writes[s], op))
       report(w, FINDING_READ_BEFORE_WRITE, u.writes[s], op, c->buffer, NO_BUFFER);
 }
 
@@ -185,7 +194,7 @@ static void read_buffer(rank_walk *w, uint32_t buffer, byte_range bytes, uint32_
   for (uint32_t i = parts_in(&w->parts, c->parts, bytes); i != NO_PART;
        i = next_part(&w->parts, i, bytes)) {
     part *from = &w->parts.items[i];
-    right = right && is_done(w, from->write, op);
+    right = right && is_done(w, from->write_stream, from->write, op);
     touch(w, c, from, op, false);
   }
   if (!right) report_read(w, c, bytes, op);
@@ -196,7 +205,7 @@ static void report_overwrite(rank_walk *w, uint32_t use, uint32_t op, uint32_t b
                              byte_range bytes)
 {
   uint32_t harmful = harmful_use(w, buffer, bytes, use);
-  if (is_done(w, harmful, op))
+  if (is_done(w, w->plan->ops.items[use - 1].stream, harmful, op))
     report(w, FINDING_OVERWRITTEN_COPY, use, op, buffer, buffer);
   else
     report(w, FINDING_WRITE_BEFORE_READ, harmful, op, buffer, buffer);
@@ -224,9 +233,9 @@ static void note_first_write(rank_walk *w, uint32_t buffer, uint32_t op)
 static void report_write(rank_walk *w, const cell *c, byte_range bytes, uint32_t op)
 {
   uses u = cell_uses(w, c, bytes);
-  for (int s = 0; s < DEVICE_STREAMS; s++) {
+  for (uint32_t s = 0; s < DEVICE_STREAMS; s++) {
     uint32_t use = u.last[s];
-    if (use == op + 1 || is_done(w, use, op)) continue;
+    if (use == op + 1 || is_done(w, s, use, op)) continue;
     if (c->lent)
       report(w, FINDING_HOST_BUFFER_REUSED, use, op, c->buffer, c->buffer);
     else if (use == u.writes[s])
@@ -239,11 +248,14 @@ static void report_write(rank_walk *w, const cell *c, byte_range bytes, uint32_t
 /* Whether everything that has touched the part is done; the op may have read it. */
 static bool may_be_written(const rank_walk *w, const part *to, uint32_t op)
 {
-  for (uint32_t left = w->order->streams; left != 0; left &= left - 1) {
-    uint32_t use = to->last[__builtin_ctz(left)];
-    if (use != op + 1 && !is_done(w, use, op)) return false;
+  const progress *known = &w->order->at[op]->own;
+  uint32_t own = w->plan->ops.items[op].stream;
+  assert(w->order->streams >> own & 1);
+  for (uint32_t left = w->order->streams & ~(UINT32_C(1) << own); left != 0; left &= left - 1) {
+    uint32_t s = (uint32_t)__builtin_ctz(left);
+    if (!knows_use(known, s, to->last[s])) return false;
   }
-  return true;
+  return to->last[own] == op + 1 || is_done(w, own, to->last[own], op);
 }
 
 static void write_buffer(rank_walk *w, uint32_t buffer, byte_range bytes, uint32_t op)
