@@ -95,16 +95,22 @@ static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
 {
   cell *c = &w->cells.items[w->cell_of[op->arg]];
   assert(!c->freed && c->buffer == op->arg);
-  uses u = cell_uses(w, c, whole_memory);
   former_use *on = w->returned[op->stream].on;
+  const part *all = &w->parts.items[c->parts];
+  uses u;
+  const uint32_t *last = all->last;
+  if (all->next != NO_PART) {
+    u = cell_uses(w, c, whole_memory);
+    last = u.last;
+  }
   for (uint32_t left = w->order->streams | op->operands; left != 0; left &= left - 1) {
     uint32_t s = (uint32_t)__builtin_ctz(left);
     bool named = op->operands >> s & 1;
     assert(s < DEVICE_STREAMS);
-    if (named && u.last[s] == 0) report_mark(w, FINDING_USELESS_MARK, s, 0, index);
-    if (named && !knows_use(&w->order->end, s, u.last[s]))
-      report_mark(w, FINDING_NEVER_REUSABLE, s, u.last[s], index);
-    if (!named && u.last[s] > on[s].op) on[s] = (former_use){ u.last[s], op->arg };
+    if (named && last[s] == 0) report_mark(w, FINDING_USELESS_MARK, s, 0, index);
+    if (named && !knows_use(&w->order->end, s, last[s]))
+      report_mark(w, FINDING_NEVER_REUSABLE, s, last[s], index);
+    if (!named && last[s] > on[s].op) on[s] = (former_use){ last[s], op->arg };
   }
   c->freed = true;
   if (!c->lasting) *ARRAY_PUSH(&w->unused) = w->cell_of[op->arg];

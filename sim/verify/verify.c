@@ -203,16 +203,24 @@ static uint8_t pool_of(const plan_buffer *b)
   return b->purpose == CLASS_RETAINED ? STREAM_COMPUTE : b->stream;
 }
 
-static uint32_t collect(const rank_plan *p, const bool *alive, const uint32_t *made, kept *out)
+typedef struct kept_array {
+  kept *items;
+  uint32_t count, capacity;
+} kept_array;
+
+/* Of the first `count` buffers; `alive`: NULL, all of them. */
+static kept_array collect(const rank_plan *p, uint32_t count, const bool *alive,
+                          const uint32_t *made)
 {
-  uint32_t count = 0;
-  for (uint32_t b = 0; b < p->buffers.count; b++) {
+  kept_array out = { 0 };
+  assert(count <= p->buffers.count);
+  for (uint32_t b = 0; b < count; b++) {
     const plan_buffer *what = &p->buffers.items[b];
-    if (alive == NULL ? b < p->residents : alive[b])
-      out[count++] = (kept){ what->bytes, b, made[b], what->purpose, pool_of(what) };
+    if (alive == NULL || alive[b])
+      *ARRAY_PUSH(&out) = (kept){ what->bytes, b, made[b], what->purpose, pool_of(what) };
   }
-  qsort(out, count, sizeof *out, order_of_kept);
-  return count;
+  if (out.count > 0) qsort(out.items, out.count, sizeof *out.items, order_of_kept);
+  return out;
 }
 
 /* A spare buffer of a host pool stays in the pool, whichever tensor has used it. */
@@ -227,22 +235,25 @@ static void find_leaks(verification *v, uint32_t rank, arena *a)
   if (is_first_step(p)) return;
   uint32_t *made = ARENA_ARRAY(a, uint32_t, p->buffers.count);
   const bool *alive = find_alive(p, made, a);
-  kept *before = ARENA_ARRAY(a, kept, p->buffers.count);
-  kept *after = ARENA_ARRAY(a, kept, p->buffers.count);
-  uint32_t had = collect(p, NULL, made, before), has = collect(p, alive, made, after);
-  for (uint32_t i = 0, k = 0; i < has; i++) {
-    while (k < had && order_of_kept(&before[k], &after[i]) < 0 && !is_alike(&before[k], &after[i]))
+  kept_array before = collect(p, p->residents, NULL, made);
+  kept_array after = collect(p, p->buffers.count, alive, made);
+  for (uint32_t i = 0, k = 0; i < after.count; i++) {
+    const kept *left = &after.items[i];
+    while (k < before.count && order_of_kept(&before.items[k], left) < 0 &&
+           !is_alike(&before.items[k], left))
       k++;
-    bool was_there = k < had && is_alike(&before[k], &after[i]);
+    bool was_there = k < before.count && is_alike(&before.items[k], left);
     k += was_there;
-    if (!was_there && after[i].made != NO_OP && !is_spare(p, &after[i]))
+    if (!was_there && left->made != NO_OP && !is_spare(p, left))
       add_finding(v, (finding){ .kind = FINDING_LEAK,
                                 .rank = rank,
                                 .first = NO_OP,
-                                .second = after[i].made,
-                                .buffer = after[i].buffer,
+                                .second = left->made,
+                                .buffer = left->buffer,
                                 .reused = NO_BUFFER });
   }
+  ARRAY_FREE(&before);
+  ARRAY_FREE(&after);
 }
 
 /* ---- all rules ------------------------------------------------------------------------------ */
