@@ -3,13 +3,15 @@
 #include "sim/base/diag.h"
 #include "sim/base/memory.h"
 
-enum { FIRST_CAPACITY = 16 };
+/* Small arrays grow in fewer steps, each of which may move them. */
+enum { FIRST_CAPACITY = 16, SMALL_BYTES = 32 << 10, SMALL_GROWTH = 4, GROWTH = 2 };
 
 void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_bytes)
 {
   if (needed < *capacity || needed > UINT32_MAX / 2)
     die_refused("memory: requested an array of more than %u items", UINT32_MAX / 2);
-  uint32_t grown = *capacity ? 2 * *capacity : FIRST_CAPACITY;
+  uint32_t growth = *capacity * item_bytes < SMALL_BYTES ? SMALL_GROWTH : GROWTH;
+  uint32_t grown = *capacity ? growth * *capacity : FIRST_CAPACITY;
   if (grown < needed) grown = needed;
   void *moved = memory_resized(items, grown * item_bytes);
   *capacity = grown;

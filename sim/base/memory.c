@@ -228,17 +228,17 @@ static block *new_block(size_t bytes, bool *zeroed)
 
 void *memory_taken(size_t bytes, bool *zeroed)
 {
-  *zeroed = true;
+  *zeroed = false;
   return new_block(bytes, zeroed) + 1;
 }
 
 void *memory_zeroed(size_t count, size_t item_bytes)
 {
-  bool zeroed;
+  bool zeroed = true;
   assert(item_bytes > 0);
   if (count > SIZE_MAX / 2 / item_bytes)
     die_refused("memory: requested %zu items of %zu bytes", count, item_bytes);
-  void *memory = memory_taken(count * item_bytes, &zeroed);
+  void *memory = new_block(count * item_bytes, &zeroed) + 1;
   if (!zeroed) memset(memory, 0, count * item_bytes);
   return memory;
 }

@@ -50,7 +50,7 @@ typedef struct host_links {
   int64_t now_ps;
   int64_t next_ps; /* time of the next event, INT64_MAX: there is none */
   uint32_t next_lane;
-  share_row *rows; /* [SHARE_CACHE] */
+  share_row *rows[SHARE_CACHE];
   uint32_t row_count;
 } host_links;
 
@@ -185,9 +185,10 @@ static const share_row *shared_rates(const links *l, host_links *h, uint64_t mas
 {
   assert(mask != 0 && (pageable & ~mask) == 0 && mask >> 1 >> (h->lane_count - 1) == 0);
   for (uint32_t i = 0; i < h->row_count && i < SHARE_CACHE; i++)
-    if (h->rows[i].mask == mask && h->rows[i].pageable == pageable) return &h->rows[i];
-  if (h->rows == NULL) h->rows = ARENA_ARRAY(l->memory, share_row, SHARE_CACHE);
-  share_row *row = &h->rows[h->row_count++ % SHARE_CACHE];
+    if (h->rows[i]->mask == mask && h->rows[i]->pageable == pageable) return h->rows[i];
+  share_row **at = &h->rows[h->row_count++ % SHARE_CACHE];
+  if (*at == NULL) *at = ARENA_NEW(l->memory, share_row);
+  share_row *row = *at;
   row->mask = mask;
   row->pageable = pageable;
   if (h->disks)
