@@ -90,14 +90,13 @@ static int64_t excess_ppm(const machine *m, int64_t energy_nj, int64_t time_ps)
   return min_i64(INT32_MAX, ppm - PPM);
 }
 
-/* Over the window that ends at the edge EDGE_END. */
+/* Over the window that ends at end_ps, up to which the energy is end_nj. */
 static int64_t window_excess_ppm(power_curve *c, const machine *m, power_edge begin, int64_t end_ps,
-                                 int64_t window_ps)
+                                 int64_t end_nj, int64_t window_ps)
 {
   assert(window_ps > 0 && end_ps >= POWER_AHEAD_PS);
   if (window_ps >= c->length_ps) return excess_ppm(m, step_nj(c), c->length_ps);
-  int64_t energy_nj = until_nj(c, EDGE_END, end_ps) - until_nj(c, begin, end_ps - window_ps);
-  return excess_ppm(m, energy_nj, window_ps);
+  return excess_ppm(m, end_nj - until_nj(c, begin, end_ps - window_ps), window_ps);
 }
 
 int64_t power_curve_excess_ppm(power_curve *c, const machine *m, int64_t at_ps)
@@ -105,8 +104,9 @@ int64_t power_curve_excess_ppm(power_curve *c, const machine *m, int64_t at_ps)
   assert(at_ps >= 0 && at_ps <= c->length_ps);
   if (m->gpu.power_limit_w == 0) return 0;
   int64_t end_ps = at_ps + POWER_AHEAD_PS;
-  int64_t fast = window_excess_ppm(c, m, EDGE_FAST, end_ps, POWER_FAST_PS);
-  int64_t slow = window_excess_ppm(c, m, EDGE_SLOW, end_ps, POWER_SLOW_PS);
+  int64_t end_nj = POWER_FAST_PS < c->length_ps ? until_nj(c, EDGE_END, end_ps) : 0;
+  int64_t fast = window_excess_ppm(c, m, EDGE_FAST, end_ps, end_nj, POWER_FAST_PS);
+  int64_t slow = window_excess_ppm(c, m, EDGE_SLOW, end_ps, end_nj, POWER_SLOW_PS);
   return max_i64(0, (FAST_COUNTS * fast + slow) / (FAST_COUNTS + 1));
 }
 
