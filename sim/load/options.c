@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/config/key_table.h"
 #include "sim/text/scalar.h"
 #include "sim/text/suggest.h"
 
@@ -108,13 +109,28 @@ static void list_options(const parser *p)
 
 /* ---- refusals ---- */
 
-static void refuse_unknown(const parser *p, const char *written, diag *d)
+/* "--num-layers" is the key num_layers, which --set gives; NULL: it is no key, or the verb has no --set. */
+static const char *key_of_option(const parser *p, const char *written, arena *a)
 {
-  const char *names[MOST_OPTIONS];
+  char *name = arena_strdup(a, written + strspn(written, "-"));
+  bool sets = false;
+  for (int i = 0; i < p->count; i++)
+    sets = sets || strcmp(p->names[i].name, "set") == 0;
+  for (char *c = name; *c != '\0'; c++)
+    if (*c == '-') *c = '_';
+  return sets && key_find(name) < KEY_COUNT ? name : NULL;
+}
+
+static void refuse_unknown(const parser *p, const char *written, arena *a, diag *d)
+{
+  const char *names[MOST_OPTIONS], *key = key_of_option(p, written, a);
   for (int i = 0; i < p->count; i++)
     names[i] = p->names[i].name;
   const char *near = suggest_nearest(written + strspn(written, "-"), names, (size_t)p->count);
-  if (near != NULL)
+  if (key != NULL)
+    diag_error(d, (source_pos){ 0 }, "there is no option \"%s\"; did you mean --set %s=VALUE?",
+               written, key);
+  else if (near != NULL)
     diag_error(d, (source_pos){ 0 }, "there is no option \"%s\"; did you mean --%s?", written,
                near);
   else
@@ -132,7 +148,7 @@ static void refuse(const parser *p, int code, const char *argument, arena *a, di
   else if (optopt >= FIRST_CODE)
     diag_error(d, (source_pos){ 0 }, "option %s takes no value", written);
   else
-    refuse_unknown(p, letter ? arena_printf(a, "-%c", optopt) : written, d);
+    refuse_unknown(p, letter ? arena_printf(a, "-%c", optopt) : written, a, d);
 }
 
 /* ---- parsing ---- */

@@ -248,6 +248,7 @@ def test_machine_set(offsim, predict):
     (["--nonsense-at-all", SMALL], 'there is no option "--nonsense-at-all"; offsim predict --help'),
     (["-x", SMALL], 'there is no option "-x"'),
     (["--json=3", SMALL], "option --json takes no value"),
+    (["--num-layers", "3", SMALL], 'there is no option "--num-layers"; did you mean --set num_layers=VALUE?'),
     ([SMALL, "--trace"], "option --trace needs a value"),
     ([SMALL, SMALL], "two scenarios are given"),
     (["--verl", "a", "--axolotl", "b"], "of --megatron-args, --axolotl and --verl one can be given"),
