@@ -78,6 +78,7 @@ static void issue_op(rank_run *r, uint32_t op)
   case OP_HOST_READ: queue_host_wait(&r->queue, op); return;
   case OP_GRAPH_BEGIN: capture_region_begin(&r->queue); return;
   case OP_GRAPH_END: capture_region_end(&r->queue); return;
+  case OP_HOST_WORK: return; /* a framework's */
   case OP_MARK:
     if (is_optimizer(r, o)) wait_for_optimizer(r);
     return;

@@ -236,6 +236,7 @@ static bool op_can_go(const ref_exec *e, const rank_state *r, uint32_t op)
   case OP_DISK_WRITE:
   case OP_DISK_READ:
   case OP_RECORD:
+  case OP_HOST_WORK:
   case OP_GRAPH_BEGIN:
   case OP_GRAPH_END: return true;
   case OP_KINDS: break;
@@ -270,6 +271,7 @@ static bool op_go(ref_exec *e, rank_state *r, uint32_t op)
   case OP_WAIT:
   case OP_HOST_WAIT:
   case OP_HOST_READ: assert(has_happened(r, op)); return true;
+  case OP_HOST_WORK:
   case OP_GRAPH_BEGIN:
   case OP_GRAPH_END: return true;
   case OP_KINDS: break;

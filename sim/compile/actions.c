@@ -48,6 +48,12 @@ void act_host_read(walk *w, event_id event)
   walk_emit(w, reads ? OP_HOST_READ : OP_HOST_WAIT, STREAM_HOST, event);
 }
 
+void act_host_work(walk *w, uint32_t operators)
+{
+  assert(operators > 0 && w->rank->marks.count > 0);
+  walk_emit(w, OP_HOST_WORK, STREAM_HOST, operators);
+}
+
 /* ---- host buffers ------------------------------------------------------------------------------ */
 
 static uint32_t host_key_row(walk *w, const host_key *key)

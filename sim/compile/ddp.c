@@ -95,8 +95,9 @@ static void copy_back(walk *w, instance_id i)
 
 void ddp_layer_end(walk *w, instance_id i, int32_t layer, layer_pass pass)
 {
+  if (pass != PASS_BACKWARD || !reduces(w, i)) return;
   assert(layer >= 0 && layer < w->settings->model.num_layers);
-  if (pass == PASS_BACKWARD && reduces(w, i)) reduce(w, i, layer);
+  reduce(w, i, layer);
 }
 
 void ddp_backward_end(walk *w, instance_id i)

@@ -1,5 +1,7 @@
 #include "sim/compile/exchanges.h"
 
+#include "sim/compile/timers.h"
+
 #include <assert.h>
 
 /* The number of a message follows from the boundary between virtual stages, the micro-batch and the
@@ -102,6 +104,16 @@ static void alloc_received(walk *w, const schedule_step *step)
                                     issuing_stream(w, step));
 }
 
+/* Exchanges in a row are one call of upstream, with one timer. Without overlap a wait for everything follows
+ * in any case. */
+static void timer_around_call(walk *w, uint32_t neighbour, bool stops)
+{
+  const schedule_step *steps = w->schedule.steps;
+  assert(w->schedule.count > 0);
+  if (stops && !w->settings->parallel.overlap_p2p_comm) return;
+  if (neighbour >= w->schedule.count || !is_exchange(&steps[neighbour])) timers_around_pass(w);
+}
+
 uint32_t exchanges_post(walk *w, uint32_t first)
 {
   const schedule_step *steps = w->schedule.steps;
@@ -111,6 +123,7 @@ uint32_t exchanges_post(walk *w, uint32_t first)
        end++)
     alloc_received(w, &steps[end]);
   assert(end > first);
+  timer_around_call(w, first - 1, false);
   plan_stream stream = exchange_stream(w, &steps[first]);
   act_join(w, stream, issuing_stream(w, &steps[first]));
   for (uint32_t k = first; k < end; k++) {
@@ -120,6 +133,7 @@ uint32_t exchanges_post(walk *w, uint32_t first)
   event_id done = act_record(w, stream);
   for (uint32_t k = first; k < end; k++)
     w->posted[k] = done;
+  timer_around_call(w, end, true);
   return end - first;
 }
 

@@ -95,6 +95,7 @@ static op_role role_of(const capture *c, const plan_op *o)
   case OP_DISK_READ:
   case OP_HOST_WAIT:
   case OP_HOST_READ:
+  case OP_HOST_WORK:
   case OP_GRAPH_BEGIN:
   case OP_GRAPH_END:
   case OP_KINDS: break;

@@ -65,6 +65,16 @@ static stepped_list stepped_of(const static_allocation_list *list, arena *a)
   return all;
 }
 
+uint32_t optimizer_tensors(const static_allocation_list *list, arena *a)
+{
+  stepped_list all = stepped_of(list, a);
+  uint32_t count = 0;
+  assert(all.count <= list->parameters.count);
+  for (uint32_t i = 0; i < all.count; i++)
+    count += all.items[i].elements > 0;
+  return count > 0 ? count : list->parameters.count;
+}
+
 /* ---- one kernel ------------------------------------------------------------------------------ */
 
 enum { OPERANDS = TENSORS_AT_ONCE * (STATES + 2) };

@@ -23,6 +23,9 @@ typedef struct optimizer_buffers {
  * was emitted. */
 bool optimizer_step_buffers(walk *w, const optimizer_buffers *b, int64_t bytes);
 
+/* Parameters of which this rank steps a part; with Megatron-FSDP, which cuts each of them, all. */
+uint32_t optimizer_tensors(const static_allocation_list *list, arena *a);
+
 enum { OPTIMIZER_STATES = 2 };
 
 /* The operands of a plain PyTorch parameter, or a shard of one: gradient, weight, states. */

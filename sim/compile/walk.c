@@ -71,6 +71,19 @@ void walk_host_sync(walk *w, plan_stream stream)
   act_host_wait(w, act_record(w, stream));
 }
 
+void walk_device_sync(walk *w)
+{
+  assert(w->stream == STREAM_COMPUTE && "no part runs");
+  /* Copies come last, so they are blamed only for the wait that remains when everything else is
+   * done. */
+  static const plan_stream streams[] = { STREAM_COMPUTE, STREAM_COMM, STREAM_PREVIOUS,
+                                         STREAM_NEXT,    STREAM_D2H,  STREAM_H2D };
+  for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
+    walk_host_sync(w, streams[i]);
+  if (w->settings->parallel.overlap_moe_expert_parallel_comm) walk_host_sync(w, STREAM_A2A);
+  if (stashes_experts(w->settings)) walk_host_sync(w, STREAM_PACK);
+}
+
 void walk_host_read(walk *w, plan_stream stream)
 {
   act_host_read(w, act_record(w, stream));

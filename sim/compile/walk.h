@@ -199,7 +199,9 @@ void walk_free(walk *w, uint32_t buffer);
 void walk_mark_stream(walk *w, uint32_t buffer, plan_stream stream);
 /* The host waits for what was issued on the stream. */
 void walk_host_sync(walk *w, plan_stream stream);
-/* The same, and reads a value (`.item()`, `.tolist()`). */
+/* The host waits for every stream (torch.cuda.synchronize). */
+void walk_device_sync(walk *w);
+/* The host waits for what was issued on the stream, and reads a value (`.item()`, `.tolist()`). */
 void walk_host_read(walk *w, plan_stream stream);
 
 /* An instance in flight. Open it before its first use; close it after its last send, when it refers

@@ -9,6 +9,7 @@
 #include "sim/compile/deferred.h"
 #include "sim/compile/fsdp.h"
 #include "sim/compile/hooks.h"
+#include "sim/compile/megatron_fsdp.h"
 #include "sim/compile/parameters.h"
 
 uint32_t walk_operand(const instance *in, uint32_t operand)
@@ -181,11 +182,13 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
       break;
     case I_LAYER_BEGIN:
       fsdp_layer_begin(w, (int32_t)a, (layer_pass)b);
+      megatron_fsdp_layer_begin(w, p, (int32_t)a);
       hook_layer_begin(w, id, (int32_t)a, (layer_pass)b);
       break;
     case I_LAYER_END:
       hook_layer_end(w, id, (int32_t)a, (layer_pass)b);
       fsdp_layer_end(w, (int32_t)a, (layer_pass)b);
+      megatron_fsdp_layer_end(w, p, (int32_t)a, (layer_pass)b);
       ddp_layer_end(w, id, (int32_t)a, (layer_pass)b);
       break;
     case I_GROUP_COMMIT:

@@ -10,20 +10,7 @@
 #include "sim/compile/fsdp.h"
 #include "sim/compile/hooks.h"
 #include "sim/compile/statics.h"
-
-/* The host waits for every stream. */
-static void device_sync(walk *w)
-{
-  assert(w->stream == STREAM_COMPUTE && "no part runs");
-  /* Copies come last, so they are blamed only for the wait that remains when everything else is
-   * done. */
-  static const plan_stream streams[] = { STREAM_COMPUTE, STREAM_COMM, STREAM_PREVIOUS,
-                                         STREAM_NEXT,    STREAM_D2H,  STREAM_H2D };
-  for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
-    walk_host_sync(w, streams[i]);
-  if (w->settings->parallel.overlap_moe_expert_parallel_comm) walk_host_sync(w, STREAM_A2A);
-  if (stashes_experts(w->settings)) walk_host_sync(w, STREAM_PACK);
-}
+#include "sim/compile/timers.h"
 
 static bool is_in_parts(const walk *w, instance_id i)
 {
@@ -45,11 +32,13 @@ static void run_forward(walk *w, instance_id i)
 {
   assert(!w->exchanges_of_pair && w->stream == STREAM_COMPUTE);
   const instruction_array *code = &walk_program(w, i)->forward;
+  timers_around_pass(w);
   begin_forward(w, i);
   if (is_in_parts(w, i))
     combined_run(w, i, MARK_FORWARD);
   else
     walk_run(w, i, code, 0, code->count);
+  timers_around_pass(w);
   frames_forward_done(w, i);
   frames_keep_batch(w, i);
 }
@@ -82,11 +71,13 @@ static void run_backward(walk *w, instance_id i)
 {
   assert(!w->exchanges_of_pair && w->stream == STREAM_COMPUTE);
   const instruction_array *code = &walk_program(w, i)->backward;
+  timers_around_pass(w);
   begin_backward(w, i);
   if (is_in_parts(w, i))
     combined_run(w, i, MARK_BACKWARD);
   else
     walk_run(w, i, code, 0, code->count);
+  timers_around_pass(w);
   end_backward(w, i);
 }
 
@@ -139,7 +130,7 @@ static uint32_t run_steps(walk *w, uint32_t index)
   case STEP_SEND_BACKWARD:
   case STEP_RECV_BACKWARD: return exchanges_post(w, index);
   case STEP_WAIT: exchanges_wait(w, step->target); break;
-  case STEP_SYNCHRONIZE: device_sync(w); break;
+  case STEP_SYNCHRONIZE: walk_device_sync(w); break;
   case STEP_RELEASE_OUTPUT: walk_drop(w, walk_instance(w, i), walk_program(w, i)->output); break;
   case STEP_LAYERS: combined_layers(w); break;
   case STEP_FINISH: finish_pair(w); break;

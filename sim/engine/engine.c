@@ -247,6 +247,7 @@ static void run_host_op(engine *e, rank_state *r, const plan_op *o)
   case OP_MARK:
     r->host_ps += host_begin_phase_ps(&e->host, &r->walk, &r->plan->marks.items[o->arg]);
     return;
+  case OP_HOST_WORK: r->host_ps = time_after(e, r->host_ps, host_work_ps(&e->host, o->arg)); return;
   case OP_HOST_FREE:
   case OP_HOST_WAIT:
   case OP_HOST_READ: return;
@@ -503,6 +504,7 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
   case OP_HOST_FREE:
   case OP_HOST_WAIT:
   case OP_HOST_READ:
+  case OP_HOST_WORK:
   case OP_GRAPH_BEGIN:
   case OP_GRAPH_END:
   case OP_KINDS: break;

@@ -9,13 +9,14 @@ host_costs host_costs_of(const machine *m)
 {
   host_costs c = { .issue_ps = { 0 } };
   int64_t launch_ns = m->issue.kernel_ns + m->issue.framework_ns;
-  c.issue_ps[OP_SEND] = c.issue_ps[OP_RECV] = (launch_ns + 2 * m->issue.collective_ns) * PS_PER_NS;
+  c.issue_ps[OP_SEND] = c.issue_ps[OP_RECV] = (launch_ns + m->issue.collective_ns) * PS_PER_NS;
   c.issue_ps[OP_RECORD] = c.issue_ps[OP_WAIT] = m->issue.event_ns * PS_PER_NS;
   int64_t copy_ns = m->issue.copy_ns + m->issue.framework_ns;
   c.issue_ps[OP_D2H] = (copy_ns + m->issue.offload_out_ns) * PS_PER_NS;
   c.issue_ps[OP_H2D] = (copy_ns + m->issue.offload_in_ns) * PS_PER_NS;
   c.issue_ps[OP_GRAPH_BEGIN] = (m->issue.graph_launch_ns + m->issue.framework_ns) * PS_PER_NS;
   c.issue_ps[OP_ALLOC] = c.issue_ps[OP_FREE] = m->issue.alloc_ns * PS_PER_NS;
+  c.issue_ps[OP_HOST_WORK] = m->issue.operator_ns * PS_PER_NS;
   c.batch_ps = m->issue.batch_ns * PS_PER_NS;
   assert(c.batch_ps >= 0);
   for (int kind = 0; kind < OP_KINDS; kind++)
@@ -52,6 +53,8 @@ void host_walk_rank(const host_costs *c, const plan *of, uint32_t rank, const in
       op_ps[i] = host_begin_phase_ps(c, &w, &p->marks.items[o->arg]);
     else if (o->kind == OP_GRAPH_BEGIN)
       op_ps[i] = c->issue_ps[OP_GRAPH_BEGIN];
+    else if (o->kind == OP_HOST_WORK)
+      op_ps[i] = host_work_ps(c, o->arg);
     else if (o->stream != STREAM_HOST && !in_graph)
       op_ps[i] = host_issue_ps(c, &w, o, is_call ? call_ps[o->arg] : 0);
     in_graph = o->kind == OP_GRAPH_BEGIN || (in_graph && o->kind != OP_GRAPH_END);

@@ -5,6 +5,7 @@
 #ifndef OFFSIM_SIM_ENGINE_HOST_WALK_H
 #define OFFSIM_SIM_ENGINE_HOST_WALK_H
 
+#include "sim/base/units.h"
 #include "sim/machine/machine.h"
 #include "sim/plan/plan.h"
 
@@ -56,6 +57,12 @@ static inline int64_t host_issue_ps(const host_costs *c, host_walk *w, const pla
   bool enters = o->site != w->site;
   w->site = o->site;
   return call_ps + (enters ? c->entry_ps[w->phase] : 0);
+}
+
+/* An OP_HOST_WORK. */
+static inline int64_t host_work_ps(const host_costs *c, uint32_t operators)
+{
+  return capped_mul(operators, c->issue_ps[OP_HOST_WORK]);
 }
 
 /* The host time of each op of a rank, of which `call_ps` has that of the plan's calls; waits take none, and

@@ -113,7 +113,7 @@ typedef enum value_source {
     "host time to accumulate one parameter's gradient: node and hook")                             \
   X(tensor_ns, 0, 0, -RATE_HOST, "host time of one parameter's part of the optimizer step")        \
   X(collective_ns, 0, 0, -RATE_HOST,                                                               \
-    "host time of a collective; twice for a message or an all-to-all")                             \
+    "host time of a collective or message; twice for an all-to-all")                               \
   X(offload_out_ns, 0, 0, -RATE_HOST, "host time of the hooks that offload a tensor")              \
   X(offload_in_ns, 0, 0, -RATE_HOST, "host time of the hooks that reload a tensor")                \
   X(forward_ns, 0, 0, -RATE_HOST,                                                                  \

@@ -120,6 +120,7 @@ static void assert_arg(rank_check *c, const plan_op *o)
   case OP_WAIT:
   case OP_HOST_WAIT:
   case OP_HOST_READ: assert(o->arg < c->rank->events); return;
+  case OP_HOST_WORK: assert(o->arg > 0); return;
   case OP_SEND:
   case OP_RECV: assert_message_op(c, o); return;
   case OP_H2D:

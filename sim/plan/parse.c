@@ -135,6 +135,7 @@ static bool only_uses(uint32_t kind)
   case OP_WAIT:
   case OP_HOST_WAIT:
   case OP_HOST_READ:
+  case OP_HOST_WORK:
   case OP_SEND:
   case OP_RECV: return true;
   case OP_MARK:

@@ -254,6 +254,16 @@ static bool read_record(parser *p, plan_op *op, source_pos *at)
   return true;
 }
 
+static bool read_host_work(parser *p, plan_op *op)
+{
+  int64_t operators;
+  if (!line_number(&p->line, "a number of operators", 1, PLAN_TEXT_OPERATORS, &operators))
+    return false;
+  op->arg = (uint32_t)operators;
+  assert(op->arg > 0 && op->stream < STREAMS);
+  return true;
+}
+
 static bool read_alloc(parser *p, plan_op *op, source_pos *at)
 {
   if (!read_new_buffer(p, (plan_stream)op->stream, at)) return false;
@@ -280,6 +290,7 @@ static bool read_body(parser *p, plan_op *op, source_pos *arg_at)
   case OP_WAIT:
   case OP_HOST_WAIT:
   case OP_HOST_READ: return line_numbered(&p->line, 'e', EVENT, &op->arg, arg_at);
+  case OP_HOST_WORK: return read_host_work(p, op);
   case OP_SEND:
   case OP_RECV: return read_message(p, op, arg_at);
   case OP_GRAPH_BEGIN:

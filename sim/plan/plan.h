@@ -48,6 +48,7 @@ enum {
  *   RECORD       any     event    -               the event happens when the stream gets here
  *   WAIT         any     event    -               the stream goes on after the event
  *   HOST_WAIT    host    event    -               the host thread goes on after the event
+ *   HOST_WORK    host    number   -               the host thread works, as long as that many operators take
  *   GRAPH_BEGIN  host    -        -               a captured graph begins, ...
  *   GRAPH_END    host    -        -               ... ends, and the host launches it at once
  *   SEND         any     message  read            to the message's other rank
@@ -73,6 +74,7 @@ enum {
   X(WAIT,       "wait",       "the stream goes on after the event") \
   X(HOST_WAIT,  "host_wait",  "the host thread goes on after the event") \
   X(HOST_READ,  "host_read",  "the same, with a value of that stream: its copy comes after earlier ones") \
+  X(HOST_WORK,  "host_work",  "the host thread works, without launching anything") \
   X(GRAPH_BEGIN, "graph_begin", "a captured graph is launched: these ops") \
   X(GRAPH_END,  "graph_end",  "ops after it are issued one by one again") \
   X(SEND,       "send",       "to the message's other rank") \

@@ -208,6 +208,7 @@ static void print_body(printer *p, const plan_op *o)
   case OP_WAIT:
   case OP_HOST_WAIT:
   case OP_HOST_READ: fprintf(p->out, " e%" PRIu32, o->arg); break;
+  case OP_HOST_WORK: fprintf(p->out, " %" PRIu32, o->arg); break;
   case OP_SEND:
   case OP_RECV:
     print_message(p, o->arg);

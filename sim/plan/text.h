@@ -36,7 +36,8 @@ enum {
   PLAN_TEXT_LIMIT_BYTES = 64 << 20,
   PLAN_TEXT_RANKS = 4096,
   PLAN_TEXT_MESSAGES = 1 << 22,
-  PLAN_TEXT_POOL_KEYS = 1 << 20 /* tables of pools are as long as the largest key */
+  PLAN_TEXT_OPERATORS = 1 << 20, /* of one host_work */
+  PLAN_TEXT_POOL_KEYS = 1 << 20  /* tables of pools are as long as the largest key */
 };
 
 /* `ranks[r]`: print rank r; NULL: all. A rank without buffers and ops is omitted. */

@@ -6,7 +6,7 @@
 /* Where an op is done: on a stream, or by the host. */
 typedef enum op_side { ISSUED, DONE_BY_HOST } op_side;
 
-_Static_assert(OP_KINDS == 19,
+_Static_assert(OP_KINDS == 20,
                "a new kind of op: its rule here; does a stream run it, is it a copy (plan.h)?");
 
 /* The operands of each kind of op. */
@@ -41,6 +41,7 @@ static const op_rule rules[OP_KINDS] = {
   [OP_WAIT] = { .stream = ISSUED, .operands = "no operands" },
   [OP_HOST_WAIT] = { .stream = DONE_BY_HOST, .operands = "no operands" },
   [OP_HOST_READ] = { .stream = DONE_BY_HOST, .operands = "no operands" },
+  [OP_HOST_WORK] = { .stream = DONE_BY_HOST, .operands = "no operands" },
   [OP_GRAPH_BEGIN] = { .stream = DONE_BY_HOST, .operands = "no operands" },
   [OP_GRAPH_END] = { .stream = DONE_BY_HOST, .operands = "no operands" },
   [OP_SEND] = { ISSUED, 1, 1, 0, 0, ON_DEVICE, ON_DEVICE, ANY_SIDE,
@@ -306,6 +307,7 @@ bool validate_op(plan_validator *v, const plan_op *op, const op_source *where)
   case OP_GRAPH_END: return note_graph(v, op, where);
   case OP_MARK:
   case OP_RECORD:
+  case OP_HOST_WORK:
   case OP_KINDS: break;
   }
   return true;

@@ -88,6 +88,7 @@ static bool action_of(const plan_op *o, uint32_t op, uint32_t mark, action *to)
   case OP_FREE:
   case OP_HOST_ALLOC:
   case OP_HOST_FREE:
+  case OP_HOST_WORK:
   case OP_GRAPH_BEGIN:
   case OP_GRAPH_END:
   case OP_KINDS: break;

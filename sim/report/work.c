@@ -83,6 +83,7 @@ static paint paint_of(const plan_op *o, mark_kind phase, bool forward)
   case OP_WAIT:
   case OP_HOST_WAIT:
   case OP_HOST_READ:
+  case OP_HOST_WORK:
   case OP_GRAPH_BEGIN:
   case OP_GRAPH_END:
   case OP_KINDS: break;

@@ -317,6 +317,7 @@ static void walk_op(rank_walk *w, uint32_t index)
   case OP_WAIT:
   case OP_HOST_WAIT:
   case OP_HOST_READ:
+  case OP_HOST_WORK:
   case OP_GRAPH_BEGIN:
   case OP_GRAPH_END: break;
   case OP_KINDS: assert(0 && "no such kind of op");

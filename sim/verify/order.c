@@ -307,6 +307,7 @@ static bool run_op(ordering *o, rank_state *r, stream_state *s)
   case OP_HOST_FREE:
   case OP_HOST_WAIT:
   case OP_HOST_READ:
+  case OP_HOST_WORK:
   case OP_GRAPH_BEGIN:
   case OP_GRAPH_END:
   case OP_KINDS: assert(0 && "an op of the host on a stream");

@@ -279,6 +279,17 @@ def test_a_browser_draws_it(page, tmp_path):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_a_browser_shows_a_range(offsim, tmp_path):
+    page = offsim("predict", "docs/examples/one-layer.yaml", "--machine", "H200-SXM", "--range", "--html", "-").stdout
+    told = block(page, "figures")["range"]
+    shown = re.search("<dt>range of the step</dt><dd>([0-9.]+) (us|ms) to ([0-9.]+) (us|ms)<small>in 80 of 100 runs",
+                      draw(page, tmp_path))
+    unit = {"us": 1e6, "ms": 1e3}
+    assert float(shown[1]) / unit[shown[2]] == pytest.approx(told["least_s"], rel=0.01)
+    assert float(shown[3]) / unit[shown[4]] == pytest.approx(told["most_s"], rel=0.01)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 @pytest.mark.parametrize("of", ["tuned", "swept"])
 def test_a_browser_draws_points_and_a_table(of, request, tmp_path):
     page = request.getfixturevalue(of)

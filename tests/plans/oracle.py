@@ -17,7 +17,7 @@ import itertools
 import re
 
 HOST_WAITS = "host_wait", "host_read"
-STREAMLESS = {"alloc", "free", "host_alloc", "host_free", "host_wait", "host_read", "resident", "graph_begin", "graph_end"}
+STREAMLESS = {"alloc", "free", "host_alloc", "host_free", "host_wait", "host_read", "host_work", "resident", "graph_begin", "graph_end"}
 EVENTS = {"record", "wait"}
 COPIES = {"d2h", "h2d", "disk_write", "disk_read"}
 TYPE_BYTES = {"u8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8, "i32": 4, "i64": 8}

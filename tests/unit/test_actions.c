@@ -152,6 +152,7 @@ static void say_op(const rank_plan *r, const plan_op *o, char *line, size_t byte
   case OP_COLLECTIVE:
   case OP_HOST_WAIT:
   case OP_HOST_READ:
+  case OP_HOST_WORK:
   case OP_GRAPH_BEGIN:
   case OP_GRAPH_END:
   case OP_SEND:

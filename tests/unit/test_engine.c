@@ -243,6 +243,21 @@ static void test_graph_is_issued_at_once(void **state)
   bench_end(b, &holder);
 }
 
+static void test_host_works_between_launches(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  b->machine->issue.operator_ns = 7;
+  uint32_t first = add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  add_op(&b->plan.ranks[0], OP_HOST_WORK, STREAM_HOST, 3);
+  uint32_t after = add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  bench_run(b);
+  int64_t launch_ps = start_of(b, 0, first);
+  assert_int_equal(start_of(b, 0, after), 2 * launch_ps + 21 * K);
+  bench_end(b, &holder);
+}
+
 static void test_host_waits_for_a_copy(void **state)
 {
   (void)state;
@@ -843,6 +858,7 @@ int main(void)
     cmocka_unit_test(test_full_queue_holds_the_host),
     cmocka_unit_test(test_full_queue_of_copies),
     cmocka_unit_test(test_graph_is_issued_at_once),
+    cmocka_unit_test(test_host_works_between_launches),
     cmocka_unit_test(test_host_waits_for_a_copy),
     cmocka_unit_test(test_a_wait_beside_the_hosts_counts_once),
     cmocka_unit_test(test_copies_of_other_hosts_take_no_part),

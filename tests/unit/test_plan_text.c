@@ -491,6 +491,8 @@ static void test_structure_messages(void **state)
   static const bad_text cases[] = {
     { HEAD "alloc host %0 x u8[8] 8 bytes saved\n",
       "t.plan:5:1: error: alloc is in stream host; expected a device stream, such as compute" },
+    { HEAD "host_work host 0\n",
+      "t.plan:5:16: error: found \"0\"; expected a number of operators, from 1 to 1048576" },
     { HEAD "host_wait compute e0\n",
       "t.plan:5:1: error: host_wait is in stream compute; expected host" },
     { HEAD "alloc compute %0 x u8[8] 8 bytes pinned_host\n",
