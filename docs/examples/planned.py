@@ -6,8 +6,12 @@
             loss = model(batch)
         loss.backward()
 
-The first micro-batch sends every large storage to the host; from then on the first ones leave, as few as it takes.
+The first micro-batch sends every large storage to the host; from then on the first ones leave, as few as it takes. With
+`saved`, what `offsim plan --saved-tensors` printed, the same ones leave from the first micro-batch on; a model that saves
+others ends with an error.
 """
+import json
+
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -20,8 +24,10 @@ class Piece:
 
 
 class Planned(saved_tensors_hooks):
-    def __init__(self, model, device_bytes, min_elements=1 << 20):
+    def __init__(self, model, device_bytes, min_elements=1 << 20, saved=None):
         super().__init__(self.pack, self.unpack)
+        rows = json.load(open(saved))["ranks"][0]["saved"] if saved else []
+        self.expected = [row for row in rows if row["action"] == "offload"] if saved else None
         self.level, self.min_elements, self.pieces = device_bytes, min_elements, None
         self.parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
         self.out, self.back = torch.cuda.Stream(), torch.cuda.Stream()
@@ -32,6 +38,8 @@ class Planned(saved_tensors_hooks):
             rest -= self.pieces[self.leaving].bytes
             self.leaving += 1
         self.leaving = self.leaving if self.pieces is not None else 1 << 30
+        if self.expected is not None:
+            self.leaving = len(self.expected)
         self.pieces, self.on_device, self.away = [], 0, 0
         return super().__enter__()
 
@@ -48,6 +56,10 @@ class Planned(saved_tensors_hooks):
 
     def save(self, storage):
         piece = Piece(storage)
+        if self.expected is not None and len(self.pieces) < self.leaving:
+            row = self.expected[len(self.pieces)]
+            if row["bytes"] != piece.bytes:
+                raise ValueError(f"the model saves {piece.bytes} bytes where offsim has {row}")
         self.pieces.append(piece)
         self.on_device += piece.bytes
         while self.on_device > self.level and self.away < min(self.leaving, len(self.pieces) - 1):

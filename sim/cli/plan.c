@@ -5,11 +5,12 @@
 #include "sim/compile/compile.h"
 #include "sim/load/load.h"
 #include "sim/plan/text.h"
+#include "sim/report/saved_tensors.h"
 #include "sim/text/scalar.h"
 
 typedef struct plan_options {
   load_options load;
-  bool without_offload;
+  bool without_offload, saved_tensors;
   int iteration;    /* of "warmup|steady"; -1: not given */
   const char *plan; /* a text to read instead of a configuration */
   bool some_ranks;  /* --rank was given */
@@ -54,6 +55,9 @@ static const option_row rows[] = {
        "warmup: the first; steady: a later one (default);\n"
        "N: the iteration whose batch is taken where a schedule changes it"),
   FLAG("without-offload", without_offload, "the same run without offload"),
+  FLAG("saved-tensors", saved_tensors,
+       "instead, what happens to each saved tensor, as JSON: what a hook of\n"
+       "a framework can follow (docs/reference/json.md)"),
   TEXT("plan", "FILE", plan, "read a plan, check it and print it again"),
   { .name = NULL },
 };
@@ -61,11 +65,17 @@ static const option_row rows[] = {
 /* The plan, or the ranks asked for, on standard output. */
 static bool print(const plan_options *o, const plan *p, diag *d)
 {
+  if (o->saved_tensors && o->some_ranks)
+    return diag_error(d, (source_pos){ "--saved-tensors", 0, 0 },
+                      "it lists all pipeline ranks; --rank cannot be given with it");
   if (o->last_rank >= p->rank_count)
     return diag_error(d, (source_pos){ "--rank", 0, 0 },
                       "there is no pipeline rank %u; the last one is %u", o->last_rank,
                       p->rank_count - 1);
-  plan_print(stdout, p, o->some_ranks ? o->ranks : NULL);
+  if (o->saved_tensors)
+    saved_tensors_json(p, stdout);
+  else
+    plan_print(stdout, p, o->some_ranks ? o->ranks : NULL);
   return (fflush(stdout) == 0 && !ferror(stdout)) ||
          diag_refused(d, "the plan could not be written to standard output");
 }
@@ -75,7 +85,8 @@ static bool reprint(const plan_options *o, arena *a, diag *d)
   if (load_is_given(&o->load) || o->iteration >= 0 || o->without_offload)
     return diag_error(
         d, (source_pos){ "--plan", 0, 0 },
-        "a plan is read as it is; of the other options only --rank can be given with it");
+        "a plan is read as it is; of the other options only --rank or --saved-tensors can be given "
+        "with it");
   plan p;
   if (!load_plan(&p, o->plan, a, d)) return false;
   bool ok = print(o, &p, d);

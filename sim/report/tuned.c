@@ -77,6 +77,17 @@ static void print_faster_unsafe(const tuned *t, FILE *out, arena *a)
         out);
 }
 
+/* How much of the best a user has without offsim's own. */
+static void print_today(const tuned *t, FILE *out, arena *a)
+{
+  const sweep_row *today = &t->today.row, *best = &t->items[0].row;
+  if (today->step_ps == 0) return;
+  fprintf(out, "today     %s, %s %% more, is the best that frameworks have:\n         ",
+          figure_with_unit(a, today->step_ps, unit_of_time(best->step_ps)),
+          figure_percent(a, today->step_ps - best->step_ps, best->step_ps, 2));
+  candidate_sets_print(&today->tried, out);
+}
+
 void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FILE *out, arena *a)
 {
   print_counts(t, r, out, a);
@@ -98,6 +109,7 @@ void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FIL
     ranking_sets_print(i + 1, &t->items[i].row.tried, out);
   print_bounds(t, r, out, a);
   fprintf(out, "the best  %s\n", n->why);
+  print_today(t, out, a);
   print_faster_unsafe(t, out, a);
   if (n->flags != NULL && *n->flags != '\0') wrap_text(out, "flags     ", 10, n->flags, " ");
   if (n->left_out != NULL && *n->left_out != '\0')
@@ -160,6 +172,11 @@ void tuned_json(const tuned *t, const tune_request *r, const best_notes *n, FILE
     fputs("null", out);
   else
     json_setting(&t->faster_unsafe, out);
+  fputs(",\n  \"today\": ", out);
+  if (t->today.row.step_ps == 0)
+    fputs("null", out);
+  else
+    json_setting(&t->today, out);
   fputs(",\n  \"best\": [", out);
   for (uint32_t i = 0; i < t->count; i++) {
     fputs(i == 0 ? "\n    " : ",\n    ", out);

@@ -292,6 +292,12 @@ static outcome judge_plans(const tuning *x, const option *o, const settings *s, 
   return common_plans_are_safe(plans, s, a, d) ? PREDICTED : UNSAFE;
 }
 
+static bool is_own(const settings *s)
+{
+  return s->offload.system == SYSTEM_planned || s->derived.layer_keeps_mlp != NULL ||
+         strcmp(s->recompute.recompute_layers, "1") != 0;
+}
+
 static void predict_option(const tuning *x, const option *o, const settings *s, bool unsafe,
                            common_plans *plans, trial *t, diag *d)
 {
@@ -301,6 +307,7 @@ static void predict_option(const tuning *x, const option *o, const settings *s, 
   bool named = unsafe && !x->of->allow_unsafe;
   t->outcome = named ? UNSAFE : PREDICTED;
   t->found.unsafe = unsafe;
+  t->found.is_own = is_own(s);
   if (predict_common(&p, s, x->of->machine, plans, &a, d)) {
     sweep_row_take(row, &p);
     assert(row->step_ps >= o->step_bound_ps && "the step bound holds");
@@ -387,15 +394,21 @@ static void take_trial(tuning *x, const trial *t)
   to->predicted += t->outcome >= PREDICTED && !named;
   if (named && (to->faster_unsafe.row.step_ps == 0 || is_better(&t->found, &to->faster_unsafe)))
     to->faster_unsafe = t->found;
+  if (t->outcome >= PREDICTED && t->found.row.verdict == SWEEP_FITS && t->found.row.step_ps > 0 &&
+      !t->found.unsafe && !t->found.is_own &&
+      (to->today.row.step_ps == 0 || is_better(&t->found, &to->today)))
+    to->today = t->found;
   if (t->outcome >= FOUND && !named) insert(x, &t->found);
 }
 
-/* No option from here on can be among the best. */
+/* No option from here on can be among the best, or what is named beside one of offsim's own. */
 static bool is_over(const tuning *x, const option *next)
 {
   const tuned *t = x->to;
-  return !x->of->exhaustive && !x->of->front && t->count == x->of->best &&
-         next->step_bound_ps > t->items[t->count - 1].row.step_ps;
+  if (x->of->exhaustive || x->of->front || t->count < x->of->best) return false;
+  bool names_today = t->items[0].is_own &&
+                     (t->today.row.step_ps == 0 || next->step_bound_ps <= t->today.row.step_ps);
+  return !names_today && next->step_bound_ps > t->items[t->count - 1].row.step_ps;
 }
 
 /* The settings from `next` on that have their plans in common. */
@@ -448,6 +461,7 @@ bool tune(tuned *t, const tune_request *r, tune_progress *show, arena *a, diag *
   predict_all(&x, show);
   if (t->count > 0 && t->faster_unsafe.row.step_ps >= t->items[0].row.step_ps)
     t->faster_unsafe = (tuned_setting){ 0 };
+  if (r->front || t->count == 0 || !t->items[0].is_own) t->today = (tuned_setting){ 0 };
   pthread_mutex_destroy(&x.lock);
   assert(!diag_ok(d) || t->refused + t->same + t->too_large + t->too_slow + t->dominated +
                                 t->unsafe + t->predicted ==

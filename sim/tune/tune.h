@@ -44,6 +44,7 @@ typedef struct tune_request {
 typedef struct tuned_setting {
   sweep_row row;
   bool unsafe;
+  bool is_own; /* offsim's own: no framework has it today */
 } tuned_setting;
 
 typedef struct tuned {
@@ -52,8 +53,11 @@ typedef struct tuned {
   uint32_t count;
   tuned_setting faster_unsafe; /* the fastest that is left out because it is not safe, if it is
                                 * faster than all of the items; otherwise step_ps is 0 */
-  int64_t fastest_bound_ps;    /* no setting of the space can be faster */
-  int64_t budget_bound_ps;     /* ... and fit (sim/predict/budget_bound.h); 0: not known */
+  tuned_setting
+      today; /* the fastest that frameworks have, if items[0] is offsim's own; otherwise, of
+                                * a front, and if none fits, step_ps is 0 */
+  int64_t fastest_bound_ps; /* no setting of the space can be faster */
+  int64_t budget_bound_ps;  /* ... and fit (sim/predict/budget_bound.h); 0: not known */
   /* Every setting of the space is counted once. */
   uint32_t all;
   uint32_t refused;   /* by the settings' rules, or by the offload system as it was released */

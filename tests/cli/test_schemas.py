@@ -51,6 +51,30 @@ def test_plan_prediction(offsim, tmp_path):
     validate("plan-prediction", json.loads(offsim("predict", "--plan", plan, "--json", check=0).stdout))
 
 
+def test_saved_tensors(offsim):
+    """They are those of the plan's text: its D2H copies in order, and what forward and backward allocate as saved."""
+    planned = [LAYERS, *sets("system=planned", "recompute_granularity=full", "recompute_method=uniform",
+                             "recompute_num_layers=1", "recompute_layers=([0,1]*3)")]
+    document = json.loads(offsim("plan", "--saved-tensors", *planned, check=0).stdout)
+    validate("saved-tensors", document)
+    rows = document["ranks"][0]["saved"]
+    sizes, phase, found = {}, None, {"offload": [], "keep": [], "recompute": []}
+    for line in offsim("plan", *planned, check=0).stdout.splitlines():
+        words = line.split()
+        if line.startswith(("forward m0 ", "backward m0 ")):
+            phase = words[0]
+        elif phase and words[0] == "alloc" and "saved" in words:
+            sizes[words[2]] = (words[3], int(words[words.index("bytes") - 1]))
+            found["keep" if phase == "forward" else "recompute"].append(sizes[words[2]])
+        elif phase and words[0] == "d2h":
+            found["offload"].append(sizes[words[2]])
+            found["keep"].remove(sizes[words[2]])
+    for action, tensors in found.items():
+        listed = [(row["tensor"], row["bytes"]) for row in rows if row["action"] == action]
+        assert (listed if action != "keep" else sorted(listed)) == (tensors if action != "keep" else sorted(tensors))
+        assert tensors
+
+
 def test_traces(offsim, tmp_path):
     with_offload, without, predicted = (tmp_path / name for name in "abc")
     offsim(*RUN, "--record", with_offload, check=0)

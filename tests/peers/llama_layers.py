@@ -101,7 +101,7 @@ def module_of(path):
 
 def offloading(mode, model, o):
     if mode == "planned":
-        return module_of(PLANNED).Planned(model, o.device_bytes)
+        return module_of(PLANNED).Planned(model, o.device_bytes, saved=o.saved_tensors)
     if mode != "trl":
         return Nothing()
     if o.trl:
@@ -172,6 +172,7 @@ def main():
     p.add_argument("--tokens", type=int, default=8192)
     p.add_argument("--steps", type=int, default=10)
     p.add_argument("--device-bytes", type=int, default=1 << 31, help="planned: of saved tensors")
+    p.add_argument("--saved-tensors", metavar="FILE", help="planned: what offsim plan --saved-tensors printed")
     p.add_argument("--recompute-layers", type=layers, default=[], metavar="LAYER,...")
     p.add_argument("--save", action="append", default=[], choices=SAVED)
     p.add_argument("--trace", metavar="FOLDER", help="profile one more step of each mode")
