@@ -2,8 +2,9 @@
  * The least step of a run whose saved tensors have to fit a budget of device memory, however they are
  * moved or computed again.
  *
- * At the moment at which the run that keeps everything requests most, the bytes over the budget have to
- * be elsewhere: of tensors that backward still needs, on the host or nowhere.
+ * Take the moment of the run that keeps everything at which most bytes of saved tensors are written and
+ * backward has yet to read them. Whatever a run does with them, those that the budget does not hold beside
+ * weights, gradients and optimizer states are then on the host or nowhere:
  *
  *   on the host   They went out before that moment and come back after it, one direction of the link
  *                 after the other:        step >= bytes / rate out + bytes / rate back
@@ -11,7 +12,7 @@
  *                                         step >= all kernels of compute + these
  *
  * The bound is the least of the larger one over all divisions of the bytes. Kernels have their times at
- * full clock, the link is the GPU's alone.
+ * full clock, the link is the GPU's alone, and other memory counts for nothing.
  */
 #ifndef OFFSIM_SIM_PREDICT_BUDGET_BOUND_H
 #define OFFSIM_SIM_PREDICT_BUDGET_BOUND_H

@@ -411,9 +411,10 @@ static bool varies_offload(const space *s)
          space_varies(s, KEY_offload_cpu_offloading_num_layers);
 }
 
-/* NULL: it is not possible. */
+/* NULL: it is not possible, or saved tensors may go to other GPUs. */
 static const settings *keep_all_of(choosing *x)
 {
+  if (x->resolved->recompute.distribute_saved_activations) return NULL;
   settings *s = ARENA_NEW(x->memory, settings);
   space_choice c =
       uses_hf(x->resolved) ? planned(x, -1, CHECKPOINTS_NONE, 0) : recompute_nothing(x, "");
