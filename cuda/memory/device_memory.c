@@ -98,6 +98,7 @@ bool device_memory_new(device_memory *m, bool caching, uint32_t ranks)
 
 void device_memory_release(device_memory *m)
 {
+  assert((m->order == NULL || m->blocks == NULL) && "one of two kinds");
   if (m->order != NULL) m->queue->driver->event_delete(m->order);
   if (m->blocks == NULL) return;
   caching_allocator_delete(m->blocks);

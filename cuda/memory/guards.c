@@ -19,6 +19,7 @@ static bool are_checked(const device_memory *m, const held_buffer *h)
 
 int64_t guarded_bytes(const device_memory *m, int64_t bytes)
 {
+  assert(bytes >= 0);
   if (!has_guards(m, bytes)) return bytes;
   return round_up(bytes, ALLOCATOR_ROUNDING_BYTES) + 2 * GUARD_BYTES;
 }
@@ -59,6 +60,7 @@ bool guards_begin(device_memory *m, held_buffer *h)
 static int64_t broken_bytes(const rank_queue *q, const unsigned char *zone)
 {
   unsigned char found[GUARD_BYTES];
+  assert(zone != NULL && q->inspector != NULL);
   int64_t broken = 0;
   if (!sink_ok(q->sink, q->driver->copy(found, zone, GUARD_BYTES, GPU_D2H, q->inspector)) ||
       !sink_ok(q->sink, q->driver->stream_synchronize(q->inspector)))

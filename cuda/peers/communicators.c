@@ -159,6 +159,7 @@ static const char *open_pipelines(communicators *all, const ties *t)
 static const char *open_messages(communicators *all, const plan *p, const stage *stages)
 {
   uint32_t nodes = p->rank_count * DEVICE_STREAMS;
+  assert(nodes > 0);
   ties t = { p->rank_count, calloc(nodes, sizeof *t.root), calloc(nodes, sizeof *t.used) };
   uint32_t *node_of = calloc(p->messages.count + 1, sizeof *node_of);
   if (t.root == NULL || t.used == NULL || node_of == NULL)

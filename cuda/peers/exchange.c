@@ -11,6 +11,7 @@
 
 static void *zeros(size_t count, size_t size)
 {
+  assert(size > 0);
   void *items = calloc(count > 0 ? count : 1, size);
   if (items == NULL) die_refused("no memory for %zu bytes of an exchange", count * size);
   return items;
@@ -145,6 +146,7 @@ bool exchange_begin(exchange *x, const plan *p, const stage *stages, diag *d)
 {
   uint32_t ranks = x->setup.layout->rank_count;
   assert(!atomic_load(&x->stopped) && "a stopped exchange stays stopped");
+  assert(p->rank_count > 0 && stages != NULL);
   x->plan = p;
   for (uint32_t i = 0; i < ranks; i++)
     begin_rank(x, i, stages);

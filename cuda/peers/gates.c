@@ -52,6 +52,7 @@ uint32_t streams_of(const stage *s)
 
 static void *grown(void *items, uint32_t count, size_t size)
 {
+  assert(count > 0 && size > 0);
   void *now = realloc(items, count * size);
   if (now == NULL) die_refused("no memory for %zu bytes of gates", count * size);
   return now;
@@ -116,6 +117,7 @@ void gates_release(exchange *x, uint32_t rank)
 
 const char *post_text(exchange *x, const post *p)
 {
+  assert(p->op < x->ranks[p->rank].stage->ops_of->ops.count);
   return arena_printf(&x->texts, "rank %u: %s", p->rank,
                       stage_op_text(x->ranks[p->rank].stage, p->op, &x->texts));
 }

@@ -133,6 +133,7 @@ static const char *issue_by_library(const exchange *x, const transfer *transfers
                                     gpu_stream *stream)
 {
   const post *own = &transfers[0].own;
+  assert(count > 0 && x->library != NULL);
   peer_message *messages = calloc(count, sizeof *messages);
   if (messages == NULL) die_refused("no memory for an exchange of %u messages", count);
   for (uint32_t i = 0; i < count; i++)

@@ -131,6 +131,7 @@ static int64_t reach_bytes(const exec_tensor *t)
 
 static void *room_for(int64_t bytes)
 {
+  assert(bytes >= 0);
   void *room = malloc(bytes > 0 ? (size_t)bytes : 1);
   if (room == NULL) die_refused("no memory for %lld bytes of an exchange", (long long)bytes);
   return room;
@@ -168,6 +169,7 @@ static image image_of(const collective_task *t, uint32_t rank)
 static void compute(const collective_task *t, image *images)
 {
   uint32_t count = t->communicator->count;
+  assert(t->of.call->kind < COLLECTIVE_KINDS && t->own < count);
   cuda_call **calls = room_for(count * (int64_t)sizeof *calls);
   for (uint32_t i = 0; i < count; i++) {
     images[i].call.of = &images[i].of;
@@ -227,6 +229,7 @@ typedef struct exchange_task {
 static void run_exchange(void *context)
 {
   exchange_task *t = context;
+  assert(t->communicator != NULL && t->count > 0);
   world_exchange(t->communicator, t->messages, t->count);
   free(t);
 }

@@ -26,6 +26,7 @@ static void choose(void)
 static void *open_library(const exchange_setup *setup, diag *d)
 {
   uint32_t ranks = setup->layout->rank_count;
+  assert(setup->nccl && ranks > 0);
   nccl *n = calloc(1, sizeof *n);
   if (n == NULL) die_refused("no memory for NCCL's communicators");
   n->setup = *setup;
@@ -45,6 +46,7 @@ static void *open_library(const exchange_setup *setup, diag *d)
 
 static void close_communicator(const nccl *n, communicator *c)
 {
+  assert(c->own != NULL && "nccl_open_communicator has seen it");
   for (uint32_t i = 0; i < c->count; i++)
     if (handles_of(c)[i] != NULL) (void)n->f.ncclCommDestroy(handles_of(c)[i]);
   free(c->own);
@@ -188,6 +190,7 @@ static const char *run_parts(const part *p, const exec_call *c)
 
 static exec_tensor row_of(const exec_tensor *operands, uint32_t count, void *data)
 {
+  assert(count > 0 && data != NULL);
   return (exec_tensor){ .data = data,
                         .type = operands[0].type,
                         .rank = 1,
@@ -261,6 +264,7 @@ static const char *exchange_messages(void *peers, uint32_t rank, uint32_t number
   nccl *n = peers;
   part p;
   const char *failure = NULL;
+  assert(count > 0 && "an exchange has messages");
   if (part_begin(n, rank, FOR_MESSAGES, number, stream, &p)) {
     const communicator *c = communicators_find(&n->communicators, rank, FOR_MESSAGES, number);
     failure = nccl_said(n, n->f.ncclGroupStart(), "ncclGroupStart");

@@ -9,6 +9,7 @@
 
 const char *nccl_said(const nccl *n, ncclResult_t result, const char *call)
 {
+  assert(call != NULL);
   if (result == ncclSuccess || result == ncclInProgress) return NULL;
   return gpu_failure("%s: %s", call, n->f.ncclGetErrorString(result));
 }
@@ -82,6 +83,7 @@ static const char *greet(nccl *n, const communicator *c, uint32_t i, const greet
 
 static const char *add_up(nccl *n, const communicator *c, uint32_t i, const greeter *g)
 {
+  assert(i < c->count && g->memory != NULL && handles_of(c)[i] != NULL);
   const char *failure = n->setup.driver->use(n->setup.gpu_of[c->ranks[i]]);
   if (failure != NULL) return failure;
   return nccl_said(n,
@@ -103,6 +105,7 @@ static const char *together(nccl *n, const communicator *c, greeting *each, cons
 
 static const char *greeter_begin(const nccl *n, const communicator *c, uint32_t i, greeter *g)
 {
+  assert(i < c->count && g->stream == NULL && g->memory == NULL);
   const char *failure = n->setup.driver->use(n->setup.gpu_of[c->ranks[i]]);
   if (failure == NULL) failure = n->setup.driver->stream_new(&g->stream);
   if (failure == NULL) failure = n->setup.driver->allocate(&g->memory, 2 * (int64_t)c->count);

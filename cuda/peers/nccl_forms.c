@@ -9,6 +9,7 @@ int64_t nccl_elements(const exec_tensor *t)
   int64_t elements = 1;
   for (int d = 0; d < t->rank; d++)
     elements *= t->shape[d];
+  assert(elements >= 0);
   return elements;
 }
 
