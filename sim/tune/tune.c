@@ -193,7 +193,7 @@ static void bound_budget(tuning *x)
 
 /* Plans that are looked at before bounds are compared again: enough for any machine's cores to have
  * work, few enough to stop soon. At most two settings have their plans in common. */
-enum { WAVE = 16, MOST_COMMON = 2 };
+enum { WAVE = 32, MOST_COMMON = 2 };
 
 typedef enum outcome {
   REFUSED, /* by the offload system, when it meets what released code cannot do */
