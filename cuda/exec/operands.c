@@ -19,8 +19,7 @@ static plan_view view_of(const rank_run *r, const op_call *c, uint32_t i)
   op_kind kind = (op_kind)c->op->kind;
   const plan *p = r->exec->plan;
   if (kind == OP_SEND || kind == OP_RECV) return bytes_view(p->messages.items[c->op->arg].bytes);
-  bool is_part = kind == OP_D2H && i == 0 && !plan_op_view(p, c->op, 0).whole;
-  if (op_is_copy(kind) && !is_part) {
+  if (op_is_copy(kind) && plan_op_view(p, c->op, i).whole) {
     return bytes_view(op_buffer(r, c, kind == OP_D2H || kind == OP_DISK_READ)->bytes);
   }
   return stage_view(r->stage, c->op, i);

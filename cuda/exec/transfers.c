@@ -15,27 +15,42 @@ static int64_t rows_of(const view_runs *w, const plan_view *v)
   return has_rows ? v->shape[w->outer - 1] : 1;
 }
 
-/* A copy of parts of a buffer is contiguous in the target. */
-static const char *copy_view(rank_run *r, unsigned char *target, const op_call *c)
+typedef struct rows {
+  int64_t count, row_bytes, pitch_bytes; /* the pitch is that of the device's side */
+} rows;
+
+/* Both sides of a copy: parts of the device's buffer, in order, are contiguous in the host's. */
+static const char *copy_rows(rank_run *r, const op_call *c, unsigned char *seen,
+                             unsigned char *contiguous, rows part)
 {
-  unsigned char *to = target;
-  const plan_view *v = &c->views[0];
-  const unsigned char *from = op_buffer(r, c, 0)->data;
   gpu_stream *stream = r->queue.streams[c->op->stream];
-  gpu_copy_kind kind = c->op->kind == OP_D2H ? GPU_D2H : GPU_H2D;
+  bool out = c->op->kind == OP_D2H;
+  unsigned char *to = out ? contiguous : seen, *from = out ? seen : contiguous;
+  gpu_copy_kind kind = out ? GPU_D2H : GPU_H2D;
+  assert(part.count >= 1 && part.row_bytes > 0);
+  if (part.count == 1) return r->driver->copy(to, from, part.row_bytes, kind, stream);
+  return r->driver->copy_rows(to, out ? part.row_bytes : part.pitch_bytes, from,
+                              out ? part.pitch_bytes : part.row_bytes, part.row_bytes, part.count,
+                              kind, stream);
+}
+
+static const char *copy_view(rank_run *r, const op_call *c)
+{
+  uint32_t device = copy_device_operand(c->op);
+  const plan_view *v = &c->views[device];
+  unsigned char *contiguous = op_buffer(r, c, !device)->data, *next = contiguous;
+  unsigned char *seen = op_buffer(r, c, device)->data;
   view_runs w = runs_of(v);
-  int64_t size = dtype_bytes((dtype)v->dtype), bytes = w.length * size, rows = rows_of(&w, v), at;
+  int64_t size = dtype_bytes((dtype)v->dtype), row_bytes = w.length * size, at;
+  int64_t pitch_bytes = w.outer > 0 ? v->strides[w.outer - 1] * size : row_bytes;
+  rows part = { rows_of(&w, v), row_bytes, pitch_bytes };
   const char *why = NULL;
-  assert(rows >= 1 && bytes > 0);
   for (int64_t i = 0; why == NULL && runs_next(&w, &at); i++) {
-    if (i % rows != 0) continue;
-    why = rows == 1
-              ? r->driver->copy(to, from + at * size, bytes, kind, stream)
-              : r->driver->copy_rows(to, bytes, from + at * size, v->strides[w.outer - 1] * size,
-                                     bytes, rows, kind, stream);
-    to += rows * bytes;
+    if (i % part.count != 0) continue;
+    why = copy_rows(r, c, seen + at * size, next, part);
+    next += part.count * row_bytes;
   }
-  assert(why != NULL || to == target + view_elements(v) * size);
+  assert(why != NULL || next == contiguous + view_elements(v) * size);
   return why;
 }
 
@@ -44,7 +59,7 @@ void copy_issue(rank_run *r, const op_call *c)
   assert(c->op->kind == OP_D2H || c->op->kind == OP_H2D);
   if (c->op->kind == OP_H2D) r->host.last_back = c->op->stream;
   assert(c->count == 2 && op_buffer(r, c, 1)->state == HELD);
-  rank_ok(r, copy_view(r, op_buffer(r, c, 1)->data, c));
+  rank_ok(r, copy_view(r, c));
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */

@@ -63,8 +63,7 @@ static plan_view view_of(const ref_exec *e, const job *j, uint32_t i)
   op_kind kind = (op_kind)j->op->kind;
   if (kind == OP_SEND || kind == OP_RECV)
     return bytes_view(e->plan->messages.items[j->op->arg].bytes);
-  bool is_part = kind == OP_D2H && i == 0 && !plan_op_view(e->plan, j->op, 0).whole;
-  if (op_is_copy(kind) && !is_part) {
+  if (op_is_copy(kind) && plan_op_view(e->plan, j->op, i).whole) {
     uint32_t host = operand(j, kind == OP_D2H || kind == OP_DISK_READ);
     return bytes_view(r->buffers[host].cell->bytes);
   }
@@ -190,27 +189,35 @@ static void end(ref_exec *e, const job *j)
 /* ---- copies -------------------------------------------------------------------------------- */
 
 /* The elements of a view, one after the other. */
-static void copy_elements(void *to, const ref_cell *from, const plan_view *v)
+static int64_t bytes_of(const plan_view *v)
+{
+  assert(!v->whole);
+  return view_elements(v) * dtype_bytes((dtype)v->dtype);
+}
+
+/* Between the elements of a view, in order, and contiguous bytes. */
+static void copy_elements(unsigned char *seen, unsigned char *contiguous, const plan_view *v,
+                          bool out)
 {
   int64_t size = dtype_bytes((dtype)v->dtype), at;
-  unsigned char *next = to;
+  unsigned char *next = contiguous;
   for (view_runs w = runs_of(v); runs_next(&w, &at); next += w.length * size)
-    memcpy(next, cell_data(from) + at * size, (size_t)(w.length * size));
-  assert(next == (unsigned char *)to + view_elements(v) * size && "every element once");
+    memcpy(out ? next : seen + at * size, out ? seen + at * size : next, (size_t)(w.length * size));
+  assert(next == contiguous + bytes_of(v) && "every element once");
 }
 
 static void run_copy(ref_exec *e, const job *j)
 {
   const ref_cell *from = cell_of(j, 0), *to = cell_of(j, 1);
   assert(!(from->is_file && to->is_file) && "a file is copied through the host");
-  assert(view_elements(&j->views[0]) * dtype_bytes((dtype)j->views[0].dtype) ==
-         view_elements(&j->views[1]));
+  assert(bytes_of(&j->views[0]) == bytes_of(&j->views[1]));
   if (to->is_file) {
     if (!disk_write(&e->disk, to->file_at, cell_data(from), from->bytes, e->d)) exec_refused(e);
   } else if (from->is_file) {
     if (!disk_read(&e->disk, from->file_at, cell_data(to), to->bytes, e->d)) exec_refused(e);
   } else {
-    copy_elements(cell_data(to), from, &j->views[0]);
+    bool out = copy_device_operand(j->op) == 0;
+    copy_elements(cell_data(out ? from : to), cell_data(out ? to : from), &j->views[!out], out);
   }
 }
 

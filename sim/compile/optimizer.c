@@ -55,19 +55,26 @@ static void add_allocation(stepped_list *all, const static_allocation *a, uint32
   p->states[p->state_count++] = id;
 }
 
-static stepped_list stepped_of(const static_allocation_list *list, arena *a)
+static bool is_stepped(const optimizer_buffers *b, uint32_t row)
 {
+  assert(row == NO_PARAMETER || row < b->list->parameters.count);
+  return b->only == NULL || row == NO_PARAMETER || b->only[row];
+}
+
+static stepped_list stepped_of(const optimizer_buffers *b, arena *a)
+{
+  const static_allocation_list *list = b->list;
   stepped_list all = { ARENA_ARRAY(a, stepped, list->rank.list.count), list->rank.list.count, 0 };
   for (uint32_t i = 0; i < all.count; i++)
     all.items[i] = (stepped){ .parameter = i, .main = NO_PARAMETER };
   for (uint32_t i = 0; i < list->count; i++)
-    add_allocation(&all, &list->items[i], i);
+    if (is_stepped(b, list->items[i].parameter)) add_allocation(&all, &list->items[i], i);
   return all;
 }
 
 uint32_t optimizer_tensors(const static_allocation_list *list, arena *a)
 {
-  stepped_list all = stepped_of(list, a);
+  stepped_list all = stepped_of(&(optimizer_buffers){ .list = list }, a);
   uint32_t count = 0;
   assert(all.count <= list->parameters.count);
   for (uint32_t i = 0; i < all.count; i++)
@@ -241,8 +248,9 @@ static void add_tensor(step_context *c, const stepped *p, bool decays)
   writes(k, weight, weight_view);
   if (has_main) writes(k, b->of_allocation[p->main], whole);
   for (uint32_t i = 0; i < p->state_count; i++) {
-    reads(k, b->of_allocation[p->states[i]], whole);
-    writes(k, b->of_allocation[p->states[i]], whole);
+    plan_view seen = b->view_of_allocation == NULL ? whole : b->view_of_allocation[p->states[i]];
+    reads(k, b->of_allocation[p->states[i]], seen);
+    writes(k, b->of_allocation[p->states[i]], seen);
   }
 }
 
@@ -298,7 +306,7 @@ uint32_t optimizer_group_of(const parameter *p)
 bool optimizer_step_buffers(walk *w, const optimizer_buffers *b, int64_t bytes)
 {
   assert(bytes >= 0 && w->backward_seen);
-  stepped_list all = stepped_of(b->list, w->memory);
+  stepped_list all = stepped_of(b, w->memory);
   step_context c;
   if (all.elements == 0) return false;
   c.w = w;

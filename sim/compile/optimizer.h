@@ -17,6 +17,8 @@
 typedef struct optimizer_buffers {
   const static_allocation_list *list;
   const uint32_t *of_allocation, *of_weight, *of_gradient;
+  const plan_view *view_of_allocation; /* the part of the buffer; NULL: all of each */
+  const bool *only;                    /* by parameter: those that are stepped; NULL: all */
 } optimizer_buffers;
 
 /* `bytes`: the total that all kernels move. False: no parameter has its states here, and nothing

@@ -9,6 +9,8 @@
 #include "sim/compile/optimizer.h"
 #include "sim/compile/optimizer_offload.h"
 #include "sim/compile/parameters.h"
+#include "sim/compile/state_chunks.h"
+#include "sim/compile/take_static.h"
 #include "sim/compile/timers.h"
 #include "sim/compile/weights.h"
 #include "sim/residents/hf_statics.h"
@@ -21,63 +23,35 @@ struct statics {
   uint32_t weights, gradients; /* Megatron-FSDP's: one buffer of each class, which represents all */
   parameter_buffers parameters;
   moving_states moving; /* with offload_optimizer_states */
+  state_chunks *chunks; /* with chunked_optimizer_state_offload */
 };
-
-static uint32_t tensor_row(walk *w, const static_allocation *what)
-{
-  int64_t elements = what->bytes / dtype_bytes((dtype)what->type);
-  assert(what->bytes % dtype_bytes((dtype)what->type) == 0);
-  *ARRAY_PUSH(&w->plan->tensors) =
-      (plan_tensor){ .name = what->name, .dtype = what->type, .rank = 1, .shape = { elements } };
-  return w->plan->tensors.count - 1;
-}
-
-static bool is_on_host(const static_allocation *what)
-{
-  return class_side((buffer_class)what->purpose) == ON_HOST;
-}
-
-/* What the host keeps of the optimizer: zeros, or parameters that are loaded; steps write gradients. */
-static void take_on_host(walk *w, uint32_t allocation)
-{
-  assert(w->statics->list.items[allocation].bytes > 0);
-  const static_allocation *what = &w->statics->list.items[allocation];
-  uint32_t made = walk_host_alloc(w, what->bytes, tensor_row(w, what), 0);
-  w->rank->buffers.items[made].purpose = what->purpose;
-  if (strcmp(what->name, "main_param.grad") != 0) walk_fill(w, made);
-  w->statics->buffer[allocation] = made;
-}
 
 static void take(walk *w, uint32_t allocation)
 {
-  const static_allocation *what = &w->statics->list.items[allocation];
-  assert(what->bytes > 0);
-  if (is_on_host(what)) {
-    take_on_host(w, allocation);
-    return;
-  }
-  w->statics->buffer[allocation] =
-      walk_alloc(w, what->bytes, tensor_row(w, what), (buffer_class)what->purpose, STREAM_COMPUTE);
-  /* moments begin as zeros; main parameters are initialised with the model */
-  bool is_main = what->phase == STATIC_BUILD && strstr(what->name, "main_") != NULL;
-  if (what->purpose == CLASS_OPTIMIZER && !is_main) walk_fill(w, w->statics->buffer[allocation]);
+  assert(allocation < w->statics->list.count);
+  w->statics->buffer[allocation] = take_static(w, &w->statics->list.items[allocation]);
 }
 
-static void take_resident(walk *w, uint32_t allocation)
+static bool makes_in_chunk(const walk *w, uint32_t allocation)
 {
-  const static_allocation *what = &w->statics->list.items[allocation];
-  assert(w->iteration == ITERATION_STEADY && what->bytes > 0);
-  w->statics->buffer[allocation] =
-      walk_resident(w, (plan_buffer){ .bytes = what->bytes,
-                                      .tensor = tensor_row(w, what),
-                                      .purpose = what->purpose,
-                                      .stream = is_on_host(what) ? STREAM_HOST : STREAM_COMPUTE });
+  const state_chunks *chunks = w->statics->chunks;
+  assert(allocation < w->statics->list.count);
+  return chunks != NULL && state_chunks_make(chunks, allocation);
+}
+
+static bool is_of_chunk(const walk *w, uint32_t allocation)
+{
+  const state_chunks *chunks = w->statics->chunks;
+  assert(allocation < w->statics->list.count);
+  return chunks != NULL && state_chunks_hold(chunks, allocation);
 }
 
 static void take_if_resident(walk *w, const static_event *e)
 {
   assert(e->allocation < w->statics->list.count);
-  if (!e->is_free && w->statics->resident[e->allocation]) take_resident(w, e->allocation);
+  if (!e->is_free && w->statics->resident[e->allocation] && !is_of_chunk(w, e->allocation))
+    w->statics->buffer[e->allocation] =
+        take_static_resident(w, &w->statics->list.items[e->allocation]);
 }
 
 /* Runs the allocations and releases up to and including `phase`. */
@@ -91,7 +65,7 @@ static void run_phase(walk *w, static_phase phase)
     if (s->list.items[e->allocation].phase > phase) return;
     if (e->is_free)
       walk_drop_reference(w, s->buffer[e->allocation]);
-    else
+    else if (!makes_in_chunk(w, e->allocation))
       take(w, e->allocation);
   }
 }
@@ -155,6 +129,8 @@ void statics_begin(walk *w)
   s->list = allocations_of(w);
   s->buffer = ARENA_ARRAY(w->memory, uint32_t, s->list.count);
   find_residents(s, w->memory);
+  if (w->settings->training.chunked_optimizer_state_offload)
+    s->chunks = state_chunks_of(w, &s->list);
   if (w->iteration == ITERATION_WARMUP) {
     walk_begin_mark(w, MARK_SETUP, 0, 0);
     parameters_begin(w);
@@ -171,14 +147,16 @@ void statics_begin(walk *w)
     s->parameters = parameters_place(w, &s->list, s->buffer);
   else
     parameters_place_fsdp_gradients(w, &s->list, s->buffer);
-  if (!w->settings->training.offload_optimizer_states) {
-    gradients_zero(w, &s->list, s->buffer);
-    return;
+  bool moves = w->settings->training.offload_optimizer_states;
+  if (s->chunks != NULL) {
+    state_chunks_residents(w, s->chunks, s->buffer);
+    state_chunks_leave(w, s->chunks);
+  } else if (moves) {
+    s->moving = moving_states_of(w, &s->list, s->buffer);
+    moving_states_leave(w, &s->moving);
   }
-  s->moving = moving_states_of(w, &s->list, s->buffer);
-  moving_states_leave(w, &s->moving);
   gradients_zero(w, &s->list, s->buffer);
-  moving_states_release(w, &s->moving);
+  if (moves) moving_states_release(w, &s->moving);
 }
 
 /* Frees what the last iteration's end left until this one's beginning. */
@@ -294,9 +272,14 @@ static void step_in_buffers(walk *w)
 {
   assert(!uses_hf(w->settings) && w->backward_seen);
   const struct statics *s = w->statics;
-  optimizer_buffers b = { &s->list, s->buffer, s->parameters.weight_of, s->parameters.gradient_of };
+  optimizer_buffers b = { .list = &s->list,
+                          .of_allocation = s->buffer,
+                          .of_weight = s->parameters.weight_of,
+                          .of_gradient = s->parameters.gradient_of };
   if (w->settings->training.optimizer_cpu_offload)
     hybrid_optimizer_step(w, &b);
+  else if (s->chunks != NULL)
+    state_chunks_step(w, s->chunks, &b, step_bytes(w));
   else if (!tells_parameters(s) || !optimizer_step_buffers(w, &b, step_bytes(w)))
     step_as_one(w);
   if (is_sharded(w)) gradients_gather_weights(w, &s->list, s->buffer);
@@ -356,6 +339,7 @@ void statics_finish(walk *w)
   bool moves = w->settings->training.offload_optimizer_states;
   walk_begin_mark(w, MARK_FINISH, 0, 0);
   if (moves) moving_states_return(w, &w->statics->moving);
+  if (w->statics->chunks != NULL) state_chunks_return(w, w->statics->chunks);
   if (!uses_hf(w->settings)) {
     gradients_check(w, &w->statics->list, w->statics->buffer);
     timers_around_step(w, TIMERS_OF_GRADIENTS);

@@ -112,7 +112,8 @@ static void assert_arg(rank_check *c, const plan_op *o)
   case OP_HOST_FREE: assert(o->arg < c->next_buffer); return;
   case OP_KERNEL:
   case OP_COLLECTIVE: assert_call_op(c, o); return;
-  case OP_D2H: assert(o->arg < c->plan->views.count); return;
+  case OP_D2H:
+  case OP_H2D: assert(o->arg < c->plan->views.count); return;
   case OP_RECORD:
     assert(o->arg == c->next_event && o->arg < c->rank->events);
     c->next_event++;
@@ -123,7 +124,6 @@ static void assert_arg(rank_check *c, const plan_op *o)
   case OP_HOST_WORK: assert(o->arg > 0); return;
   case OP_SEND:
   case OP_RECV: assert_message_op(c, o); return;
-  case OP_H2D:
   case OP_DISK_WRITE:
   case OP_DISK_READ:
   case OP_GRAPH_BEGIN:

@@ -179,15 +179,16 @@ static bool read_call_op(parser *p, plan_op *op)
   return true;
 }
 
-/* A copy or a message moves whole buffers; only the source of a D2H copy may be a part of one. */
+/* A copy or a message moves whole buffers; only a copy's buffer on the device may be a part of one. */
 static bool read_whole_operands(parser *p, plan_op *op)
 {
   if (!read_operands(p, op)) return false;
-  bool leaves = op->kind == OP_D2H && op->reads > 0;
-  if (leaves) op->arg = plan_view_row(p->plan, &p->views[0]);
-  assert(op->kind != OP_D2H || op->arg < p->plan->views.count);
-  for (uint32_t i = leaves; i < (uint32_t)op->reads + op->writes; i++)
-    if (!p->views[i].whole)
+  uint32_t count = (uint32_t)op->reads + op->writes, part = count;
+  if (copy_may_be_part((op_kind)op->kind)) part = copy_device_operand(op);
+  if (part < count) op->arg = plan_view_row(p->plan, &p->views[part]);
+  assert(part >= count || op->arg < p->plan->views.count);
+  for (uint32_t i = 0; i < count; i++)
+    if (i != part && !p->views[i].whole)
       return diag_error(p->d, p->operand_at[i], "%s moves a whole buffer; found a part of one",
                         op_name((op_kind)op->kind));
   return true;

@@ -127,7 +127,7 @@ void plan_call_views(plan *p, plan_call *call, const plan_view *views, uint32_t 
 plan_view plan_op_view(const plan *p, const plan_op *o, uint32_t i)
 {
   uint32_t row = 0;
-  if (o->kind == OP_D2H && i == 0) row = o->arg;
+  if (copy_may_be_part((op_kind)o->kind) && i == copy_device_operand(o)) row = o->arg;
   if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) {
     const plan_call *call = &p->calls.items[o->arg];
     assert(call->views == 0 || i < call->view_count);

@@ -42,7 +42,7 @@ enum {
  *   KERNEL       any     call     reads, writes   a kernel
  *   COLLECTIVE   any     call     reads, writes   a collective of the call's group
  *   D2H          any     view     source, target  device to host memory; view: of the source
- *   H2D          any     -        source, target  host to device memory
+ *   H2D          any     view     source, target  host to device memory; view: of the target
  *   DISK_WRITE   any     -        source, target  host memory to a file
  *   DISK_READ    any     -        source, target  a file to host memory
  *   RECORD       any     event    -               the event happens when the stream gets here
@@ -379,6 +379,18 @@ static inline bool op_is_copy(op_kind kind)
 static inline bool op_is_message(op_kind kind)
 {
   return kind == OP_SEND || kind == OP_RECV;
+}
+
+/* Of a copy between device and host the device's side may be a part of a buffer: the operand, which has the
+ * view that the op's arg names. */
+static inline bool copy_may_be_part(op_kind kind)
+{
+  return kind == OP_D2H || kind == OP_H2D;
+}
+
+static inline uint32_t copy_device_operand(const plan_op *o)
+{
+  return o->kind == OP_H2D;
 }
 
 /* The buffer whose size is the copy's: the one on the host. */

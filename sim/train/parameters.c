@@ -122,8 +122,8 @@ static int by_place(const void *left, const void *right)
   return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
-/* Optimizers with a part on the host step parameters in the order of their buffers, those on the device
- * first. By parameter: the step, found by the gradient's place. */
+/* Optimizers with a part on the host do not step parameters in the order of the list. By parameter: the
+ * step, found by the gradient's place. */
 static const uint32_t *steps_by_place(const rank_parameters *r, const parameter_array *all,
                                       arena *a)
 {
@@ -147,7 +147,8 @@ static void describe_megatron(const settings *s, const exec_rank *rank, uint64_t
                               parameter_array *all, arena *a)
 {
   rank_parameters r = rank_parameters_of(s, rank->stage, a);
-  const uint32_t *step_of = s->training.optimizer_cpu_offload ? steps_by_place(&r, all, a) : NULL;
+  bool own_order = s->training.optimizer_cpu_offload || s->training.chunked_optimizer_state_offload;
+  const uint32_t *step_of = own_order ? steps_by_place(&r, all, a) : NULL;
   train_parameter *stepped = ARENA_ARRAY(a, train_parameter, all->count);
   uint32_t next = 0;
   if (all->count > 0) memcpy(stepped, all->items, all->count * sizeof *stepped);

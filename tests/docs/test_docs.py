@@ -36,7 +36,11 @@ PREDICTED = {
                              "--set overlap_cpu_optimizer_d2h_h2d=true",
     "optimizer-states-away.svg": "docs/examples/one-layer.yaml --set system=none --set fine_grained_activation_offloading=false "
                                  "--set offload_modules= --set use_distributed_optimizer=true "
-                                 "--set offload_optimizer_states=true",
+                                 "--set offload_optimizer_states=true --set megatron_day=2026-08-17",
+    "optimizer-chunks.svg": "docs/examples/one-layer.yaml --set num_layers=4 --set system=none "
+                            "--set fine_grained_activation_offloading=false --set offload_modules= "
+                            "--set use_distributed_optimizer=true --set chunked_optimizer_state_offload=true "
+                            "--set optimizer_state_offload_chunk_size_mb=1024",
     "paged-stash.svg": "docs/examples/paged-stash.yaml",
     "stash-beside-modules.svg": "docs/examples/paged-stash.yaml --set fine_grained_activation_offloading=true "
                                 "--set offload_modules=core_attn,attn_proj,mlp_norm --set offload.mode=fixed "

@@ -10,7 +10,8 @@ from conftest import ROOT, sets
 
 RECORDED = json.loads((ROOT / "tests/data/optimizer_state_offloader.json").read_text())
 NAMES = "exp_avg_sq|exp_avg|master_param|main_param"
-BASE = ["num_layers=1", "use_distributed_optimizer=true", "offload_optimizer_states=true"]
+BASE = ["num_layers=1", "use_distributed_optimizer=true", "offload_optimizer_states=true",
+        "megatron_day=2026-08-17"]
 MADE = re.compile(rf"  (resident|alloc) +\w+ +(%\d+) ({NAMES}) ")
 LINE = re.compile(r"  (\w+) +(\w+) +(.*)")
 

@@ -302,6 +302,8 @@ def draw_megatron(r, system):
             **draw_batch(r, data, pipeline * r.choice([1, 1, 2])), **draw_precision(r), **draw_graphs(r, moe),
             "optimizer": r.choice(["adam", "adam", "adam", "sgd", "muon"]),
             **maybe(r, 0.1, delay_wgrad_compute=True), **maybe(r, 0.3, offload_optimizer_states=True),
+            **maybe(r, 0.2, chunked_optimizer_state_offload=True, optimizer_state_offload_chunk_size_mb=r.choice([0, 1, 4]),
+                    optimizer_state_offload_fraction=r.choice([0.3, 0.8, 1.0])),
             **maybe(r, 0.2, resumes=True, ckpt_fully_parallel_load=True),
             "attention_backend": r.choice(["auto", "auto", "flash", "fused", "unfused", "local"]),
         },
@@ -524,7 +526,9 @@ def check(prediction):
     system = prediction["scenario"]["offload"]["system"]
     for without, rank in zip(baseline, result, strict=True):
         check_rank(rank, without)
-    if system == "none" and not prediction["scenario"]["training"]["offload_optimizer_states"]:
+    training = prediction["scenario"]["training"]
+    states_move = training["offload_optimizer_states"] or training["chunked_optimizer_state_offload"]
+    if system == "none" and not states_move:
         for without, rank in zip(baseline, result, strict=True):
             assert rank["simulated_saving_bytes"] == rank["d2h_bytes"] == rank["h2d_bytes"] == 0
         assert prediction["overhead"] == 0

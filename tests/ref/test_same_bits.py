@@ -49,7 +49,8 @@ def system(name, *more):
 
 AWARE = ["use_distributed_optimizer=true", "use_precision_aware_optimizer=true"]
 ON_HOST = ["optimizer_cpu_offload=true"]
-STATES_AWAY = ["offload_optimizer_states=true"]
+STATES_AWAY = ["offload_optimizer_states=true", "megatron_day=2026-08-17"]
+CHUNKS_AWAY = ["chunked_optimizer_state_offload=true"]
 OVERLAPPING = [*ON_HOST, "overlap_cpu_optimizer_d2h_h2d=true"]
 TWO_STAGES = ["pipeline_model_parallel_size=2", "world_size=2"]
 CHECKPOINTED = [*FULL, "use_reentrant=false"]
@@ -73,6 +74,12 @@ MATRIX = [
     ("optimizer states of experts away", LLAMA, [*AWARE[:1], *FOUR_LAYERS_OF_EXPERTS], STATES_AWAY),
     ("optimizer states of two stages away", LLAMA, AWARE[:1], [*STATES_AWAY, *TWO_STAGES]),
     ("optimizer states loaded and away", LLAMA, AWARE[:1], [*STATES_AWAY, "resumes=true"]),
+    ("optimizer states in two chunks", LLAMA, [*AWARE[:1], "num_layers=4"],
+     [*CHUNKS_AWAY, "optimizer_state_offload_chunk_size_mb=1"]),
+    ("half of them in chunks, precision-aware", LLAMA, AWARE, [*CHUNKS_AWAY, "optimizer_state_offload_fraction=0.5"]),
+    ("optimizer states of experts in chunks", LLAMA, [*AWARE[:1], *FOUR_LAYERS_OF_EXPERTS],
+     [*CHUNKS_AWAY, "optimizer_state_offload_chunk_size_mb=1", "optimizer_state_offload_fraction=0.7"]),
+    ("optimizer states of two stages in chunks", LLAMA, AWARE[:1], [*CHUNKS_AWAY, *TWO_STAGES]),
     ("optimizer of two stages on the host", LLAMA, AWARE, [*OVERLAPPING, *TWO_STAGES]),
     *((f"megatron {modules}", LLAMA, [], of_modules(modules)) for modules in DENSE_SETS),
     *((f"megatron {modules}", LLAMA, FOUR_LAYERS_OF_EXPERTS, of_modules(modules)) for modules in EXPERT_SETS),
@@ -200,7 +207,8 @@ def test_same_bits(offsim, kept, name, scenario, common, variant):
     found = steps(offsim, scenario, [*common, *variant])
     assert found == kept(scenario, common)
     moved = copies(offsim, scenario, [*common, *variant])
-    systems = "offload.system", "fine_grained", "cpu_offloading_num", "moe_paged", "optimizer_cpu", "offload_optimizer"
+    systems = ("offload.system", "fine_grained", "cpu_offloading_num", "moe_paged", "optimizer_cpu", "offload_optimizer",
+               "chunked_optimizer")
     offloads = any(word.startswith(systems) for word in variant)
     assert offloads == (moved > 0), "what is to be compared does not happen"
     model = scenario.split("/")[-1].removesuffix(".yaml")

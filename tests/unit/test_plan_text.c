@@ -481,6 +481,8 @@ static void test_view_messages(void **state)
     { BUFFERS "kernel compute copy 8 bytes %0{fp64+9223372036854775807}\n", OUT },
     { BUFFERS "h2d h2d %1{u8+0:4} -> %0\n",
       "t.plan:7:9: error: h2d moves a whole buffer; found a part of one" },
+    { BUFFERS "h2d h2d %1 -> %0{u8+5:4}\n",
+      "t.plan:7:15: error: the part of %0 exceeds it; it has 8 bytes" },
   };
   assert_messages(cases, COUNT(cases));
 }

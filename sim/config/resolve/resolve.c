@@ -88,6 +88,7 @@ bool settings_resolve(settings *s, settings_check *of_system, arena *a, diag *d)
   }
   resolve_layer_wise_layout(s);
   resolve_muon(s);
+  resolve_state_offload(s);
   resolve_offload(s, a, d);
   resolve_fsdp(s, d);
   resolve_verl(s, d);

@@ -87,3 +87,21 @@ void resolve_muon(settings *s)
     s->training.muon_tp_mode = MUON_BLOCKWISE;
   }
 }
+
+/* Megatron-LM's branch dev replaced its OptimizerStateOffloader on 18 August 2026 (#6244), and kept the flag.
+ * A fraction of 0 installs nothing. */
+void resolve_state_offload(settings *s)
+{
+  struct training_settings *t = &s->training;
+  int day = s->derived.megatron_day;
+
+  if (t->offload_optimizer_states && !uses_hf(s) && (day == 0 || day >= 20260818)) {
+    t->offload_optimizer_states = false;
+    t->chunked_optimizer_state_offload = true;
+    s->at[KEY_training_chunked_optimizer_state_offload] =
+        s->at[KEY_training_offload_optimizer_states];
+  }
+  if (t->optimizer_state_offload_fraction == 0) {
+    t->chunked_optimizer_state_offload = false;
+  }
+}

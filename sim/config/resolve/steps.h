@@ -48,6 +48,7 @@ void resolve_training(settings *s);
 bool resolve_software(settings *s, arena *a, diag *d);
 void resolve_layer_wise_layout(settings *s);
 void resolve_muon(settings *s);
+void resolve_state_offload(settings *s);
 void resolve_offload(settings *s, arena *a, diag *d);
 void resolve_fsdp(settings *s, diag *d);
 void resolve_verl(settings *s, diag *d);

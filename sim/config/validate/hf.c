@@ -163,6 +163,8 @@ static bool check_model(const settings *s, diag *d)
       "must be false: loading a checkpoint is modelled for Megatron-LM alone" },
     { !s->training.offload_optimizer_states, KEY_training_offload_optimizer_states,
       "must be false: Megatron-LM moves states so" },
+    { !s->training.chunked_optimizer_state_offload, KEY_training_chunked_optimizer_state_offload,
+      "must be false: Megatron-LM moves states so" },
     { m->normalization == NORM_RMS || !m->swiglu, KEY_model_normalization,
       "must be RMSNorm: models with LayerNorm and swiglu are not modelled" },
     { m->swiglu || m->hidden_act != HIDDEN_ACT_SILU, KEY_model_swiglu,

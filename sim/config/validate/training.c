@@ -102,22 +102,37 @@ static bool check_optimizer(const settings *s, diag *d)
               chosen_word(s, KEY_training_optimizer));
 }
 
-/* Megatron-LM's arguments, and its OptimizerStateOffloader, which takes Transformer Engine's FusedAdam. */
+/* Megatron-LM's arguments; both take Transformer Engine's FusedAdam. */
+static bool check_states_away(const settings *s, diag *d, setting_key key, const char *name)
+{
+  return need(s, d, s->parallel.use_distributed_optimizer, key,
+              KEY_parallel_use_distributed_optimizer, "%s needs use_distributed_optimizer", name) &&
+         need(s, d, s->training.optimizer == OPTIMIZER_ADAM, key, KEY_training_optimizer,
+              "%s needs optimizer adam", name) &&
+         need(s, d, !s->parallel.use_megatron_fsdp, key, KEY_parallel_use_megatron_fsdp,
+              "%s does not work with use_megatron_fsdp", name) &&
+         need(s, d, !s->training.optimizer_cpu_offload, key, KEY_training_optimizer_cpu_offload,
+              "%s does not work with optimizer_cpu_offload", name);
+}
+
 static bool check_moving_states(const settings *s, diag *d)
 {
   const struct training_settings *t = &s->training;
-  setting_key key = KEY_training_offload_optimizer_states;
+  setting_key key = KEY_training_chunked_optimizer_state_offload;
 
-  return !t->offload_optimizer_states || uses_hf(s) ||
-         (need(s, d, s->parallel.use_distributed_optimizer, key,
-               KEY_parallel_use_distributed_optimizer,
-               "offload_optimizer_states needs use_distributed_optimizer") &&
-          need(s, d, t->optimizer == OPTIMIZER_ADAM, key, KEY_training_optimizer,
-               "offload_optimizer_states needs optimizer adam") &&
-          need(s, d, !s->parallel.use_megatron_fsdp, key, KEY_parallel_use_megatron_fsdp,
-               "offload_optimizer_states does not work with use_megatron_fsdp") &&
-          need(s, d, !t->optimizer_cpu_offload, key, KEY_training_optimizer_cpu_offload,
-               "offload_optimizer_states does not work with optimizer_cpu_offload"));
+  if (t->offload_optimizer_states && !uses_hf(s)) {
+    return check_states_away(s, d, KEY_training_offload_optimizer_states,
+                             "offload_optimizer_states");
+  }
+  return !t->chunked_optimizer_state_offload || uses_hf(s) ||
+         (check_states_away(s, d, key, "chunked_optimizer_state_offload") &&
+          need(s, d, t->cuda_graph_impl != GRAPHS_FULL_ITERATION, key, KEY_training_cuda_graph_impl,
+               "chunked_optimizer_state_offload does not work with cuda_graph_impl "
+               "full_iteration") &&
+          need(s, d, !t->fp8_param_gather, key, KEY_training_fp8_param_gather,
+               "chunked_optimizer_state_offload with fp8_param_gather is not modelled") &&
+          need(s, d, !t->resumes, key, KEY_training_resumes,
+               "chunked_optimizer_state_offload with resumes is not modelled"));
 }
 
 /* core/optimizer/emerging_optimizers.py stops at the first step otherwise. */
