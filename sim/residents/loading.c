@@ -1,5 +1,8 @@
 #include "sim/residents/loading.h"
 
+#include <assert.h>
+#include <stdlib.h>
+
 #include "sim/base/units.h"
 #include "sim/residents/optimizer_states.h"
 
@@ -51,32 +54,79 @@ static sharing sharing_of(const settings *s, bool expert, bool states)
   return (sharing){ need, ranks / need };
 }
 
-/* The tensor with that number among its kind: the last rank reads every `need`th. */
-static void exchange(static_writer *w, passing *p, sharing of, int64_t bytes, uint32_t number)
+/* A tensor of the checkpoint that the last rank needs; the ranks of other sets need one of its size. */
+typedef struct wanted {
+  sharing of;
+  int64_t bytes;
+  uint32_t number;
+} wanted;
+
+typedef struct wanted_array {
+  wanted *items;
+  uint32_t count, capacity;
+} wanted_array;
+
+static void want(wanted_array *all, sharing of, int64_t bytes)
 {
-  if (of.need == 1) return;
-  if (number % of.need != of.need - 1) pass(w, p, bytes);
-  for (int64_t other = 1; other < of.sets; other++)
-    pass(w, p, bytes);
+  assert(bytes > 0 && of.need >= 1);
+  wanted made = { of, bytes, all->count };
+  if (of.need > 1) *ARRAY_PUSH(all) = made; /* else the rank reads it, and keeps it to itself */
 }
 
-static void exchange_weights(static_writer *w, passing *p)
+/* The order in which tensors are dealt out: those that fewer ranks need, then the larger ones. */
+static int before(const void *left, const void *right)
 {
-  uint32_t seen[2] = { 0, 0 };
-  for (uint32_t i = 0; i < w->parameters.count; i++) {
-    const parameter *of = &w->parameters.items[i];
-    int64_t bytes = parameter_elements(of) * dtype_bytes((dtype)of->type);
-    exchange(w, p, sharing_of(w->s, of->is_expert, false), bytes, seen[of->is_expert]++);
+  const wanted *a = left, *b = right;
+  if (a->of.need != b->of.need) return a->of.need < b->of.need ? -1 : 1;
+  if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
+  return (a->number > b->number) - (a->number < b->number);
+}
+
+/* Of the ranks that need it, the first with the fewest bytes reads it. Rank r is of set r % sets. */
+static int64_t deal(int64_t *load, const wanted *t, int64_t set)
+{
+  int64_t reader = set;
+  assert(set < t->of.sets);
+  for (int64_t k = 1; k < t->of.need; k++)
+    if (load[set + k * t->of.sets] < load[reader]) reader = set + k * t->of.sets;
+  load[reader] += t->bytes;
+  return reader;
+}
+
+/* As the last rank sees it: new tensors for what others have read, and for what only others need. */
+static void exchange(static_writer *w, passing *p, wanted_array *all)
+{
+  if (all->count == 0) return;
+  int64_t ranks = all->items[0].of.need * all->items[0].of.sets;
+  int64_t *load = ARENA_ARRAY(w->names, int64_t, (size_t)ranks);
+  qsort(all->items, all->count, sizeof *all->items, before);
+  for (uint32_t i = 0; i < all->count; i++) {
+    const wanted *t = &all->items[i];
+    assert(t->of.need * t->of.sets == ranks && "all are shared by the data parallel ranks");
+    for (int64_t set = 0; set < t->of.sets; set++)
+      if (deal(load, t, set) != ranks - 1) pass(w, p, t->bytes);
   }
 }
 
-static void exchange_shards(static_writer *w, passing *p, const optimizer_shard_list *shards)
+static void want_weights(const static_writer *w, wanted_array *all)
 {
-  uint32_t seen[2] = { 0, 0 };
+  for (uint32_t i = 0; i < w->parameters.count; i++) {
+    const parameter *of = &w->parameters.items[i];
+    want(all, sharing_of(w->s, of->is_expert, false),
+         parameter_elements(of) * dtype_bytes((dtype)of->type));
+  }
+}
+
+/* Main parameter and each state are a tensor of their own. */
+static void want_shards(const static_writer *w, wanted_array *all,
+                        const optimizer_shard_list *shards)
+{
   for (uint32_t i = 0; i < shards->count; i++) {
     const parameter *of = &w->parameters.items[shards->items[i].parameter];
-    exchange(w, p, sharing_of(w->s, of->is_expert, true),
-             shards->items[i].elements * checkpointed_bytes(w->s, of), seen[of->is_expert]++);
+    int64_t fields = checkpointed_bytes(w->s, of) / dtype_bytes(DTYPE_FP32);
+    for (int64_t k = 0; k < fields; k++)
+      want(all, sharing_of(w->s, of->is_expert, true),
+           shards->items[i].elements * dtype_bytes(DTYPE_FP32));
   }
 }
 
@@ -91,8 +141,11 @@ void write_loading(static_writer *w, const optimizer_shard_list *shards)
     states = again;
   }
   if (s->training.ckpt_fully_parallel_load) {
-    exchange_weights(w, &exchanged);
-    exchange_shards(w, &exchanged, shards);
+    wanted_array all = { 0 };
+    want_weights(w, &all);
+    want_shards(w, &all, shards);
+    exchange(w, &exchanged, &all);
+    ARRAY_FREE(&all);
   }
   take_optimizer_states(w, shards, CLASS_OPTIMIZER);
   drop(w, &exchanged);

@@ -12,13 +12,16 @@
  *   copied    FusedAdam.load_state_dict copies every state into a new tensor. The old ones live until the
  *             checkpoint's dictionary is dropped.
  *
- * Each tensor is read by one of the ranks that need it, as evenly as possible; this is taken as in turns.
+ * Each tensor is read by one of the ranks that need it: tensors that fewer ranks need first, and larger ones
+ * first, by the rank that has the fewest bytes to read so far. Tensors of other sets are taken to have the
+ * sizes of the last rank's.
+ *
  * What stays referenced until Python collects garbage is not counted.
  *
  * Sources: Megatron-LM training/checkpointing.py (load_checkpoint), core/optimizer/distrib_optimizer.py
- * (load_state_dict), core/dist_checkpointing/exchange_utils.py (exchange_loaded_tensors_broadcast),
- * strategies/fully_parallel.py at 4e85d74a; Transformer Engine optimizers/fused_adam.py; PyTorch
- * ProcessGroupNCCL.cpp (the watchdog unstashes tensors).
+ * (load_state_dict), core/dist_checkpointing/exchange_utils.py (distribute_shards_to_ranks,
+ * exchange_loaded_tensors_broadcast), strategies/fully_parallel.py at 4e85d74a; Transformer Engine
+ * optimizers/fused_adam.py; PyTorch ProcessGroupNCCL.cpp (the watchdog unstashes tensors).
  */
 #ifndef OFFSIM_SIM_RESIDENTS_LOADING_H
 #define OFFSIM_SIM_RESIDENTS_LOADING_H
