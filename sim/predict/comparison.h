@@ -21,6 +21,7 @@ typedef struct comparison_row {
   int64_t saving_bytes; /* of the reference's */
   int64_t step_ps;
   int64_t host_pinned_total_bytes; /* by all GPUs of the fullest host */
+  int64_t host_total_bytes;        /* ... with what is not page-locked */
   /* Of all ranks, beside the same recomputation without offload. */
   int64_t theoretical_saving_bytes, simulated_saving_bytes;
   int64_t exposed_d2h_ps, exposed_h2d_ps; /* of the rank that waits longest */

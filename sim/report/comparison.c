@@ -38,7 +38,7 @@ static const struct column {
   { "", "step", CELL_TIME, offsetof(comparison_row, step_ps) },
   { "over-", "head %", CELL_OVERHEAD, 0 },
   { "", "R %", CELL_R, 0 },
-  { "pinned", "on host", CELL_BYTES, offsetof(comparison_row, host_pinned_total_bytes) },
+  { "memory", "on host", CELL_BYTES, offsetof(comparison_row, host_total_bytes) },
   { "exposed", "D2H", CELL_TIME, offsetof(comparison_row, exposed_d2h_ps) },
   { "", "H2D", CELL_TIME, offsetof(comparison_row, exposed_h2d_ps) },
   { "", "fits", CELL_FITS, 0 },
@@ -170,6 +170,7 @@ static void row_object(FILE *out, const comparison *c, const comparison_row *r)
   bytes_member(out, "simulated_saving_bytes", r->simulated_saving_bytes);
   ratio_member(out, "saving_ratio", r->simulated_saving_bytes, r->theoretical_saving_bytes);
   bytes_member(out, "host_pinned_total_bytes", r->host_pinned_total_bytes);
+  bytes_member(out, "host_total_bytes", r->host_total_bytes);
   bytes_member(out, "d2h_bytes", r->d2h_bytes);
   bytes_member(out, "h2d_bytes", r->h2d_bytes);
   seconds_member(out, "exposed_d2h_s", r->exposed_d2h_ps, ", ");
