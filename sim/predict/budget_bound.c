@@ -18,11 +18,11 @@ typedef struct buffer_use {
 typedef struct saved_moment {
   const rank_plan *rank;
   const machine *machine;
-  const int64_t *call_ps; /* by row of the plan's calls: its kernel at full clock */
-  buffer_use *uses;       /* by buffer */
-  uint32_t at_op;         /* after this op */
-  int64_t saved_bytes;    /* then */
-  int64_t compute_ps;     /* all kernels of compute */
+  const int64_t *call_ps;      /* by row of the plan's calls: its kernel at full clock */
+  buffer_use *uses;            /* by buffer */
+  uint32_t at_op;              /* after this op */
+  int64_t saved_bytes;         /* then */
+  int64_t before_ps, after_ps; /* kernels of compute up to this op, and after it */
 } saved_moment;
 
 static bool is_kernel_of_compute(const plan_op *o)
@@ -39,7 +39,6 @@ static void take_op(saved_moment *x, uint32_t i)
     x->uses[operands[k]].last_read = i;
   for (uint32_t k = o->reads; k < (uint32_t)o->reads + o->writes; k++)
     if (x->uses[operands[k]].first_write > i) x->uses[operands[k]].first_write = i;
-  if (is_kernel_of_compute(o)) x->compute_ps += x->call_ps[o->arg];
 }
 
 static bool is_saved(const saved_moment *x, uint32_t buffer)
@@ -65,6 +64,15 @@ static void find_moment(saved_moment *x, arena *a)
   assert(now == 0);
 }
 
+static void add_kernels(saved_moment *x)
+{
+  for (uint32_t i = 0; i < x->rank->ops.count; i++) {
+    const plan_op *o = &x->rank->ops.items[i];
+    if (!is_kernel_of_compute(o)) continue;
+    *(i <= x->at_op ? &x->before_ps : &x->after_ps) += x->call_ps[o->arg];
+  }
+}
+
 static saved_moment moment_of(const rank_plan *rank, const int64_t *call_ps, const machine *m,
                               arena *a)
 {
@@ -75,6 +83,7 @@ static saved_moment moment_of(const rank_plan *rank, const int64_t *call_ps, con
   for (uint32_t i = 0; i < rank->ops.count; i++)
     take_op(&x, i);
   find_moment(&x, a);
+  add_kernels(&x);
   return x;
 }
 
@@ -110,12 +119,13 @@ static remaking *find_kernels(const saved_moment *x, uint32_t *count, arena *a)
   return found;
 }
 
-/* Both directions, at the rate of one GPU alone. */
-static int64_t copied_ps(const machine *m, int64_t bytes)
+/* `bytes` are copied, at the rates of one GPU alone, and kernels run again for `again_ps`. */
+static int64_t step_with(const saved_moment *x, int64_t bytes, int64_t again_ps)
 {
+  const machine *m = x->machine;
   assert(bytes >= 0 && m->link.d2h_bytes_per_us > 0 && m->link.h2d_bytes_per_us > 0);
-  return muldiv_i64(bytes, PS_PER_US, m->link.d2h_bytes_per_us) +
-         muldiv_i64(bytes, PS_PER_US, m->link.h2d_bytes_per_us);
+  return max_i64(x->before_ps, muldiv_i64(bytes, PS_PER_US, m->link.d2h_bytes_per_us)) +
+         max_i64(x->after_ps + again_ps, muldiv_i64(bytes, PS_PER_US, m->link.h2d_bytes_per_us));
 }
 
 /* Of some number of kernels that run again, the cheapest for their bytes, the last one in part: no less
@@ -127,8 +137,7 @@ static int64_t least_step(const saved_moment *x, int64_t over_bytes, arena *a)
   int64_t least = BUDGET_TOO_SMALL, again_ps = 0, rest_bytes = over_bytes;
   for (uint32_t i = 0; i <= count && rest_bytes > 0; i++) {
     int64_t bytes = i < count ? kernels[i].bytes : 0;
-    int64_t copies_ps = copied_ps(x->machine, max_i64(rest_bytes - bytes, 0));
-    least = min_i64(least, max_i64(x->compute_ps + again_ps, copies_ps));
+    least = min_i64(least, step_with(x, max_i64(rest_bytes - bytes, 0), again_ps));
     rest_bytes -= bytes;
     again_ps += i < count ? kernels[i].ps : 0;
   }
@@ -144,7 +153,7 @@ static int64_t bound_of_rank(const saved_moment *x, int64_t budget_bytes, arena 
         buffer->purpose == CLASS_OPTIMIZER)
       over_bytes += buffer->bytes;
   }
-  if (over_bytes <= 0) return x->compute_ps;
+  if (over_bytes <= 0) return x->before_ps + x->after_ps;
   return x->saved_bytes < over_bytes ? BUDGET_TOO_SMALL : least_step(x, over_bytes, a);
 }
 

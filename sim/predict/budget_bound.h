@@ -6,13 +6,15 @@
  * backward has yet to read them. Whatever a run does with them, those that the budget does not hold beside
  * weights, gradients and optimizer states are then on the host or nowhere:
  *
- *   on the host   They went out before that moment and come back after it, one direction of the link
- *                 after the other:        step >= bytes / rate out + bytes / rate back
- *   nowhere       The kernel that wrote them runs again, of those with the least time for a byte:
- *                                         step >= all kernels of compute + these
+ *   on the host   They went out before that moment and come back after it.
+ *   nowhere       The kernel that wrote them runs again after it, of those with the least time for a
+ *                 byte.
  *
- * The bound is the least of the larger one over all divisions of the bytes. Kernels have their times at
- * full clock, the link is the GPU's alone, and other memory counts for nothing.
+ *   step >= max(kernels of compute before it, bytes / rate out) +
+ *           max(kernels of compute after it and again, bytes / rate back)
+ *
+ * The bound is the least over all divisions of the bytes. Kernels have their times at full clock, the
+ * link is the GPU's alone, and other memory counts for nothing.
  */
 #ifndef OFFSIM_SIM_PREDICT_BUDGET_BOUND_H
 #define OFFSIM_SIM_PREDICT_BUDGET_BOUND_H
