@@ -117,6 +117,23 @@ bool call_is_joined(const machine *m, const plan_call *c)
   return c->is_collective && c->group_size > 1 && ranks_joined(m, c) == c->group_size;
 }
 
+int64_t call_flops(const plan_call *c)
+{
+  if (c->is_collective) return 0;
+  attention_shape shape = shape_of(c);
+  switch (class_of((kernel_kind)c->kind)) {
+  case COST_GEMM:
+    return capped_mul(capped_mul(2, capped_mul(c->dims[0], c->dims[1])),
+                      capped_mul(c->dims[2], c->dims[3]));
+  case COST_ATTENTION: return attention_flops(&shape);
+  case COST_HOST:
+  case COST_STRIDED:
+  case COST_MIXED:
+  case COST_MEMORY: break;
+  }
+  return 0;
+}
+
 /* Energy is proportional to the width of the type: an fp8 operation counts half, an fp32 operation
  * twice. */
 static int64_t operations_nj(const plan_call *c, int64_t flops, int64_t energy_fj)
@@ -127,14 +144,9 @@ static int64_t operations_nj(const plan_call *c, int64_t flops, int64_t energy_f
 int64_t call_energy_nj(const machine *m, const plan_call *c)
 {
   if (c->is_collective) return 0;
-  attention_shape shape = shape_of(c);
   switch (class_of((kernel_kind)c->kind)) {
-  case COST_GEMM:
-    return operations_nj(c,
-                         capped_mul(capped_mul(2, capped_mul(c->dims[0], c->dims[1])),
-                                    capped_mul(c->dims[2], c->dims[3])),
-                         m->gpu.product_energy_fj);
-  case COST_ATTENTION: return operations_nj(c, attention_flops(&shape), m->gpu.attention_energy_fj);
+  case COST_GEMM: return operations_nj(c, call_flops(c), m->gpu.product_energy_fj);
+  case COST_ATTENTION: return operations_nj(c, call_flops(c), m->gpu.attention_energy_fj);
   case COST_HOST: return 0;
   case COST_STRIDED:
   case COST_MIXED:

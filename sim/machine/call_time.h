@@ -58,6 +58,9 @@ slowed_kind call_slowed_kind(const plan_call *c);
 /* The machine's key for the call's kind; 0 if throttling does not change its time. */
 int64_t call_slowdown_permille(const machine *m, const plan_call *c);
 
+/* Operations of a matrix product or of attention; 0 for every other call. */
+int64_t call_flops(const plan_call *c);
+
 /* The energy that a kernel draws beyond the GPU's base power (gpu.power_base_w), nanojoules; 0 for
  * collectives. */
 int64_t call_energy_nj(const machine *m, const plan_call *c);

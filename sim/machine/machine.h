@@ -62,6 +62,8 @@ typedef enum value_source {
   X(compute_capability, 10, NEEDED, RATE_NONE,                                                     \
     "ten times the CUDA compute capability: 90 is Hopper")                                         \
   X(sm_count, 1, NEEDED, RATE_NONE, "streaming multiprocessors: GEMM tiles that run at once")      \
+  X(peak_bf16_gflops, 0, 0, RATE_NONE,                                                             \
+    "dense bf16 operations of the datasheet, for model FLOPs utilization; 0: not known")           \
   X(memory_bytes, 1, NEEDED, RATE_NONE, "device memory")                                           \
   X(reserved_by_system_bytes, 0, NEEDED, RATE_NONE,                                                \
     "part of it for the CUDA context, NCCL and others outside the allocator")                      \

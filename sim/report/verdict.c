@@ -4,6 +4,7 @@
 
 #include "sim/predict/idle_offload.h"
 #include "sim/predict/range.h"
+#include "sim/predict/throughput.h"
 #include "sim/report/prediction_view.h"
 
 static const char *fit_of_device(const view *v)
@@ -224,6 +225,15 @@ static void print_range(const view *v)
   wrap_text(v->out, "range", 10, text, " ");
 }
 
+static void print_throughput(const view *v)
+{
+  throughput t = throughput_of(v->p);
+  fprintf(v->out, "speed     %" PRId64 " tokens/s on each GPU", t.tokens_per_s);
+  if (t.mfu_millionths >= 0)
+    fprintf(v->out, ", MFU %s %%", figure_percent(v->memory, t.mfu_millionths, 1000000, 1));
+  fputc('\n', v->out);
+}
+
 void verdict_table(const view *v)
 {
   const prediction *p = v->p;
@@ -235,6 +245,7 @@ void verdict_table(const view *v)
             figure_percent(v->memory, with - without, without, 2));
   fputc('\n', v->out);
   print_range(v);
+  print_throughput(v);
   wrap_text(v->out, "limit", 10, bottleneck_sentence(p, v->memory), " ");
   print_slow_copies(v);
   print_host_optimizer(v);

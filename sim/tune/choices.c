@@ -344,11 +344,11 @@ static int64_t bound_of(choosing *x, const space_choice *choice)
  * that leaves of the device: segments take more than tensors do. */
 static void add_filling_levels(choosing *x, checkpoints kind, int64_t layers)
 {
-  static const int64_t parts_of_16[] = { 14, 15, 16 };
+  static const int64_t parts_of_32[] = { 27, 28, 29, 30, 31, 32 };
   space_choice least = planned(x, 1, kind, layers);
   int64_t least_bytes = bound_of(x, &least);
-  for (size_t i = 0; least_bytes >= 0 && i < sizeof parts_of_16 / sizeof *parts_of_16; i++) {
-    int64_t level = muldiv_i64(x->device_bytes, parts_of_16[i], 16) - least_bytes;
+  for (size_t i = 0; least_bytes >= 0 && i < sizeof parts_of_32 / sizeof *parts_of_32; i++) {
+    int64_t level = muldiv_i64(x->device_bytes, parts_of_32[i], 32) - least_bytes;
     if (level > 0) add(x, planned(x, level, kind, layers));
   }
 }

@@ -13,10 +13,10 @@ EXAMPLES = ["docs/examples/one-layer.yaml", "docs/examples/pr1752.yaml",
             "docs/examples/deepseek-v3-proxy-h100.yaml", "docs/examples/te-layers.yaml"]
 SMALL = "tests/data/small.yaml"
 
-TOP_KEYS = ["format_version", "scenario", "machine", "baseline", "warmup", "result", "overhead", "range", "fits",
-            "missing_bytes", "missing_cause", "missing_rank", "margin_bytes", "safety", "capacity_bytes",
-            "host_pinned_total_bytes", "host_total_bytes", "bottleneck", "moves_nothing", "lengths", "suggestions",
-            "suggestions_left_out"]
+TOP_KEYS = ["format_version", "scenario", "machine", "baseline", "warmup", "result", "overhead",
+            "tokens_per_s_per_gpu", "mfu", "range", "fits", "missing_bytes", "missing_cause", "missing_rank",
+            "margin_bytes", "safety", "capacity_bytes", "host_pinned_total_bytes", "host_total_bytes",
+            "bottleneck", "moves_nothing", "lengths", "suggestions", "suggestions_left_out"]
 ITERATION_KEYS = {"step_time_s", "ranks"}
 SECTIONS = ["model", "parallel", "training", "recompute", "lora", "offload", "machine", "software"]
 
@@ -289,3 +289,20 @@ def test_host_holds_the_same_in_either_rank_order(offsim):
             for order in ("false", "true")]
     assert [run["result"]["ranks"][0]["global_ranks"] for run in runs] == [[0, 1, 2, 3], [0, 1, 4, 5]]
     assert runs[0]["host_pinned_total_bytes"] == runs[1]["host_pinned_total_bytes"] > 0
+
+
+def test_throughput_by_hand(offsim):
+    """Sixteen Llama-like layers and the head: what forward multiplies, three times. Recomputation does not count."""
+    path = ROOT / "docs/examples/hf-16-layers.yaml"
+    full = [word for key in ("granularity=full", "method=uniform", "num_layers=1") for word in ("--set", f"recompute_{key}")]
+    tokens, hidden, inner, heads = 8192, 4096, 14336, 4096 + 2 * 1024
+    weights = 16 * (hidden * heads + hidden * hidden + 3 * hidden * inner) + hidden * 32000
+    attention = 16 * 2 * 2 * tokens * tokens * hidden / 2  # causal
+    for more in ([], full):
+        found = json.loads(offsim("predict", path, "--json", *more).stdout)
+        step_s = found["result"]["step_time_s"]
+        assert found["tokens_per_s_per_gpu"] == int(tokens / step_s)
+        assert found["mfu"] == pytest.approx(3 * (2 * tokens * weights + attention) / step_s / 989.4e12, rel=1e-3)
+    of_frozen = json.loads(offsim("predict", path, "--json", "--set", "adapter=lora", "--set", "fused_projections=false").stdout)
+    no_peak = json.loads(offsim("predict", path, "--json", "--machine-set", "gpu.peak_bf16_gflops=0").stdout)
+    assert of_frozen["mfu"] is None and no_peak["mfu"] is None

@@ -1,0 +1,24 @@
+/*
+ * What a step achieves: tokens a second, and the part of a GPU's arithmetic that the model needs.
+ *
+ *   tokens   global_batch_size sequences of seq_length each step, over all GPUs
+ *   MFU      model FLOPs utilization (PaLM, arXiv 2204.02311, appendix B): operations of the matrix
+ *            products and attention that forward needs, three times for forward and backward, over
+ *            those that the GPU can do in a step by its datasheet, dense and in bf16, whatever the
+ *            type of the operands. What is computed again does not count. Mean of the pipeline ranks.
+ */
+#ifndef OFFSIM_SIM_PREDICT_THROUGHPUT_H
+#define OFFSIM_SIM_PREDICT_THROUGHPUT_H
+
+#include "sim/predict/prediction.h"
+
+typedef struct throughput {
+  int64_t tokens_per_s; /* of each GPU */
+  int64_t
+      mfu_millionths; /* -1: not known; frozen weights, or a machine without gpu.peak_bf16_gflops */
+} throughput;
+
+/* Of a prediction with its steady iteration: `predict`'s. */
+throughput throughput_of(const prediction *p);
+
+#endif
