@@ -92,10 +92,10 @@ compile() {
   fi
 }
 
-# with_pytest ARGUMENT...: becomes pytest on all cores. Debian's modules belong to Debian's python, which may
+# with_pytest ARGUMENT...: becomes pytest on all cores, with one more worker than cores. Debian's modules belong to Debian's python, which may
 # not be the first one in PATH. Tests that rewrite files (BLESS=1) run one after the other.
 with_pytest() {
-  cores='-n auto --dist loadgroup'
+  cores="-n $(($(nproc) + 1)) --dist loadgroup" # some tests wait
   [ -n "${BLESS-}" ] && cores='-n 0'
   for python in python3 /usr/bin/python3; do
     if "$python" -c 'import pytest, xdist' 2>/dev/null; then

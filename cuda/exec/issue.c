@@ -92,7 +92,7 @@ static void issue_op(rank_run *r, uint32_t op)
 /* For measurement: launches between the two belong to the op. */
 static void launches_begin(rank_run *r, uint32_t op)
 {
-  assert(op == r->sink.at && is_going(r));
+  assert(op == r->sink.at);
   if (r->exec->options.nvtx) {
     arena scratch = { 0 };
     range_begin(stage_op_text(r->stage, op, &scratch));
@@ -168,7 +168,7 @@ static void note_curves(rank_run *r, uint32_t op)
 
 static void issue(rank_run *r, uint32_t op)
 {
-  assert(op < r->stage->ops_of->ops.count && is_going(r));
+  assert(op < r->stage->ops_of->ops.count);
   bool on_stream = op_runs_on_stream((op_kind)stage_op(r->stage, op)->kind);
   watches_before(r, op);
   r->after_op[op] = r->device.requested_bytes; /* for hooks that see the op while it is issued */

@@ -211,7 +211,7 @@ static void look_at_survivors(rank_run *r)
 
 static void end_rank(rank_run *r)
 {
-  assert(is_here(r) && is_going(r));
+  assert(is_here(r));
   take_left_out(r);
   if (rank_ok(r, r->driver->use(r->gpu))) device_memory_end(&r->device);
   look_at_survivors(r);

@@ -130,6 +130,7 @@ static inline uint32_t ranks_here(const cuda_exec *e)
   return ranks;
 }
 
+/* Another rank's failure ends it at any time: nothing may assert it. */
 static inline bool is_going(const rank_run *r)
 {
   return sink_is_open(&r->sink);

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import ROOT
 
-STEPS = 200
+STEPS = 140
 BYTES = 256
 LAST = 20  # steps whose mean counts
 
