@@ -92,8 +92,8 @@ compile() {
   fi
 }
 
-# with_pytest ARGUMENT...: becomes pytest on all cores, with one more worker than cores. Debian's modules belong to Debian's python, which may
-# not be the first one in PATH. Tests that rewrite files (BLESS=1) run one after the other.
+# with_pytest ARGUMENT...: becomes pytest, with one more worker than cores. Debian's modules belong to Debian's
+# python, which may not be the first one in PATH. Tests that rewrite files (BLESS=1) run one after the other.
 with_pytest() {
   cores="-n $(($(nproc) + 1)) --dist loadgroup" # some tests wait
   [ -n "${BLESS-}" ] && cores='-n 0'

@@ -32,7 +32,7 @@ void act_join(walk *w, plan_stream waiting, plan_stream on);
 void act_host_wait(walk *w, event_id event);
 /* The host thread waits for the event and reads a value (`.item()`, `.tolist()`). */
 void act_host_read(walk *w, event_id event);
-/* The host thread works as long as for so many eager operators, without launching anything. */
+/* The host thread works for the time of `operators` eager operators, and launches nothing. */
 void act_host_work(walk *w, uint32_t operators);
 
 typedef struct offload_how {
