@@ -11,14 +11,14 @@ step begins, prefetch_for_step after the last backward, step. Orders are lists o
     ["record", stream], ["wait", stream, event]     events are numbered as they are recorded
     ["d2h", state, parameter], ["h2d", state, parameter]
     ["alloc", state, parameter], ["window", elements], ["host_alloc", state, parameter]
-    ["step", parameters], ["sync", stream]          the optimizer's step over so many; the host waits
+    ["step", parameters], ["sync", stream]          the optimizer's step over that number; the host waits
 """
 
 import contextlib
-import importlib.util
-import json
 import sys
 import types
+
+from recorded_orders import print_orders
 
 LOG = []
 
@@ -171,18 +171,6 @@ def order(module, job):
     return list(LOG)
 
 
-def main():
-    stub()
-    spec = importlib.util.spec_from_file_location("chunked_optimizer_state_offload", sys.argv[1])
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    print("[")
-    jobs = json.load(sys.stdin)
-    for i, job in enumerate(jobs):
-        print(json.dumps({**job, "order": order(module, job)}) + ("," if i + 1 < len(jobs) else ""))
-    print("]")
-
-
 if __name__ == "__main__":
-    main()
+    stub()
+    print_orders(order)

@@ -16,10 +16,10 @@ numbered through all groups. Orders are lists of
 """
 
 import contextlib
-import importlib.util
-import json
 import sys
 import types
+
+from recorded_orders import print_orders
 
 LOG = []
 
@@ -163,17 +163,6 @@ def order(module, job):
     return list(LOG)
 
 
-def main():
-    sys.modules["torch"] = stub()
-    spec = importlib.util.spec_from_file_location("hybrid_optimizer", sys.argv[1])
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    jobs = json.load(sys.stdin)
-    print("[")
-    for i, job in enumerate(jobs):
-        print(json.dumps({**job, "order": order(module, job)}) + ("," if i + 1 < len(jobs) else ""))
-    print("]")
-
-
 if __name__ == "__main__":
-    main()
+    sys.modules["torch"] = stub()
+    print_orders(order)

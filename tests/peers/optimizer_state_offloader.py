@@ -14,10 +14,10 @@ reload after the last backward, sync_before_step before the optimizer's. Orders 
 """
 
 import contextlib
-import importlib.util
-import json
 import sys
 import types
+
+from recorded_orders import print_orders
 
 LOG = []
 
@@ -113,17 +113,6 @@ def order(module, job):
     return list(LOG)
 
 
-def main():
-    stub()
-    spec = importlib.util.spec_from_file_location("optimizer_state_offloader", sys.argv[1])
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    print("[")
-    jobs = json.load(sys.stdin)
-    for i, job in enumerate(jobs):
-        print(json.dumps({**job, "order": order(module, job)}) + ("," if i + 1 < len(jobs) else ""))
-    print("]")
-
-
 if __name__ == "__main__":
-    main()
+    stub()
+    print_orders(order)

@@ -461,6 +461,16 @@ static void assert_same_figures(const replay_result *a, const replay_result *b)
   assert_int_equal(a->refused->count, b->refused->count);
 }
 
+/* Replays with two allocators, which is returned, and with one, which takes the place of the tape's. */
+static replay *two_and_one(tape *t, replay_options options)
+{
+  replay_release(t->replay);
+  replay *two = replay_new(&options, &t->memory);
+  options.one_allocator = true;
+  t->replay = replay_new(&options, &t->memory);
+  return two;
+}
+
 /* Where no block waits, one allocator gives the figures of two, with times or without, iteration by
  * iteration; and both say that memory was short. */
 static void test_one_allocator(void **state)
@@ -479,12 +489,8 @@ static void test_one_allocator(void **state)
     give(&t, second, 0);
     assert_false(replay_needs_times(t.rank));
     play(&t, 0);
-    replay_release(t.replay);
-    replay_options options = { .capacity_bytes = is_short ? 80 * MIB : GIB,
-                               .expandable_segments = expandable };
-    replay *two = replay_new(&options, &t.memory);
-    options.one_allocator = true;
-    t.replay = replay_new(&options, &t.memory);
+    replay *two = two_and_one(&t, (replay_options){ .capacity_bytes = is_short ? 80 * MIB : GIB,
+                                                    .expandable_segments = expandable });
     for (int k = 0; k < 3; k++) {
       replay_result a = replay_iteration(two, t.rank, &t.times);
       replay_result b = replay_iteration(t.replay, t.rank, timed ? &t.times : NULL);
@@ -510,11 +516,7 @@ static void test_one_allocator_parts(void **state)
     give(&t, first, MARK_OF(STREAM_D2H));
     give(&t, take(&t, 25 * MIB, STREAM_COMPUTE), 0);
     play(&t, late ? 100 * PS_PER_NS : 0);
-    replay_release(t.replay);
-    replay_options options = { .capacity_bytes = GIB };
-    replay *two = replay_new(&options, &t.memory);
-    options.one_allocator = true;
-    t.replay = replay_new(&options, &t.memory);
+    replay *two = two_and_one(&t, (replay_options){ .capacity_bytes = GIB });
     for (int k = 0; k < 2; k++) {
       replay_result a = replay_iteration(two, t.rank, &t.times);
       replay_result b = replay_iteration(t.replay, t.rank, &t.times);
