@@ -4,9 +4,9 @@
     python3 tests/gpu/same_bits.py [--offsim out/release/offsim] [--gpus N] [--steps 10] [--only TEXT]
 
 Every setting of a model must have the fingerprints of losses, gradients and parameters, step by
-step, of the model's first setting, which keeps everything. Prints a line for each as soon as it
-has run, and at the end which differ; exit status 1: one differs, or did not run. With --gpus N,
-N of them at once, each on a separate GPU.
+step, of the model's first setting, which keeps everything, and the plan's peak of requested device
+memory to the byte. Prints a line for each as soon as it has run, and at the end which differ; exit
+status 1: one differs, or did not run. With --gpus N, N of them at once, each on a separate GPU.
 """
 
 import argparse
@@ -27,6 +27,8 @@ DENSE = [*FINE, "offload_modules=attn_norm,qkv_linear,core_attn,attn_proj,mlp_no
 EXPERTS = [*FINE, "offload_modules=attn_norm,qkv_linear,core_attn,attn_proj,mlp_norm,expert_fc1,moe_act"]
 LAYERS = ["cpu_offloading=true"]
 SELECTIVE = ["offload.system=selective_checkpointing", *CHECKPOINTED]
+SHARDED = ["use_distributed_optimizer=true"]
+CHUNKED = [*SHARDED, "chunked_optimizer_state_offload=true"]
 
 ADAM = ["optimizer=adamw_torch", "keep_gradients=false"]
 
@@ -75,6 +77,9 @@ SETTINGS = [
     ("llama", "pr7575", [*DENSE, "offload.mode=pr7575"], []),
     ("llama", "te_v1, 7 layers", [*LAYERS, "offload.system=te_v1", "cpu_offloading_num_layers=7"], []),
     ("llama", "te_v2, 6 layers", [*LAYERS, "offload.system=te_v2", "cpu_offloading_num_layers=6"], []),
+    ("llama", "optimizer states away", [*SHARDED, "offload_optimizer_states=true", "megatron_day=2026-08-17"], []),
+    ("llama", "optimizer states in chunks", [*CHUNKED, "optimizer_state_offload_chunk_size_mb=256"], []),
+    ("llama", "half of them in one chunk", [*CHUNKED, "optimizer_state_offload_fraction=0.5"], []),
     ("llama", "full recomputation", FULL, []),
     ("llama", "layer_input", [*FULL, *FINE, "offload_modules=layer_input"], []),
     ("mixture", "nothing", [], []),
@@ -91,7 +96,7 @@ def command(o, model, settings, options):
 
 
 def run(o, free_gpus, model, name, settings, options):
-    """The run's output, or None; prints a line about it."""
+    """What each step had; None: it did not run, or its peak is not the plan's. Prints a line about it."""
     gpu, begin = free_gpus.get(), time.time()
     done = subprocess.run(command(o, model, settings, options), text=True, capture_output=True, check=False,
                           env={**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)})
@@ -102,11 +107,12 @@ def run(o, free_gpus, model, name, settings, options):
         return None
     told = json.loads(done.stdout)
     rank, last = told["gpus"]["ranks"][0], told["steps"][-1]
-    print(f"{title} live {rank['live_peak_bytes']:>12} driver {rank['driver_used_bytes']:>12} pinned "
+    peak, planned = told["device_peak_bytes"][0], told["plan_peak_bytes"][0]
+    print(f"{title} requested {peak:>12} planned {planned - peak:+} live {rank['live_peak_bytes']:>12} driver {rank['driver_used_bytes']:>12} pinned "
           f"{rank['pinned_peak_bytes']:>12} guards {rank['broken_guards']}  loss {last['loss_bits']} gradients "
           f"{last['grads_fingerprint'][:8]} parameters {last['params_fingerprint'][:8]}  {time.time() - begin:.0f} s",
           flush=True)
-    return told["steps"]
+    return told["steps"] if peak == planned else None
 
 
 def main():
