@@ -241,7 +241,9 @@ static offsim_figures figures_of(const prediction *p)
                            .missing_bytes = row.missing_bytes,
                            .host_pinned_bytes = row.host_pinned_total_bytes,
                            .d2h_bytes = row.d2h_bytes,
-                           .h2d_bytes = row.h2d_bytes };
+                           .h2d_bytes = row.h2d_bytes,
+                           .tokens_per_s_per_gpu = row.speed.tokens_per_s,
+                           .mfu_millionths = row.speed.mfu_millionths };
 }
 
 bool offsim_predict_figures(offsim_run *run, offsim_figures *figures, uint64_t size)

@@ -84,6 +84,8 @@ typedef struct offsim_figures {
   int64_t missing_bytes;        /* 0 if it fits */
   int64_t host_pinned_bytes;    /* by all GPUs of the fullest host */
   int64_t d2h_bytes, h2d_bytes; /* copied in a step, by all ranks */
+  int64_t tokens_per_s_per_gpu;
+  int64_t mfu_millionths; /* of the GPU's bf16 peak; -1: weights are frozen, or no peak is known */
 } offsim_figures;
 
 /* Fills the first `size` bytes of *figures, sizeof(offsim_figures) of the caller's header. False

@@ -84,11 +84,11 @@ typedef struct expectation {
 
 static bool predict_here(expectation *e, const load_options *load, arena *a, diag *d)
 {
-  settings s;
+  settings *s = ARENA_NEW(a, settings);
   const machine *m;
   e->is_predicted = true;
-  return load_settings(load, &s, &m, a, d) &&
-         predict(&e->p, &s, NULL, m, PREDICT_CURVES, threads_or_cores(0), a, d) &&
+  return load_settings(load, s, &m, a, d) &&
+         predict(&e->p, s, NULL, m, PREDICT_CURVES, threads_or_cores(0), a, d) &&
          expected_record(&e->record, &e->p, load_name(load), a, d);
 }
 

@@ -12,6 +12,7 @@
 #include "sim/cli/ranks.h"
 #include "sim/compile/compile.h"
 #include "sim/predict/requested.h"
+#include "sim/predict/throughput.h"
 #include "sim/report/run.h"
 #include "traces/packed.h"
 
@@ -103,7 +104,7 @@ static const int64_t *planned_peaks(const run_state *r, arena *a)
   return peaks;
 }
 
-static gpu_report measured(const cuda_run *run, arena *a)
+static gpu_report measured(const cuda_run *run, const settings *s, arena *a)
 {
   gpu_memory *ranks = ARENA_ARRAY(a, gpu_memory, run->ranks);
   for (uint32_t i = 0; i < run->ranks; i++) {
@@ -116,7 +117,7 @@ static gpu_report measured(const cuda_run *run, arena *a)
                              .outside = m->outside_bytes,
                              .broken_guards = m->broken_guards };
   }
-  return (gpu_report){ run->options.gpus, run->steps_ps, run->steps, ranks };
+  return (gpu_report){ run->options.gpus, run->steps_ps, run->steps, tokens_of_step(s), ranks };
 }
 
 static void report(const run_state *r, arena *a)
@@ -127,7 +128,7 @@ static void report(const run_state *r, arena *a)
                       .orders = r->options->interleavings > 0 ? &r->orders : NULL,
                       .tensors = r->options->tensors };
   if (is_on_cuda(r->options)) {
-    gpus = measured(&r->cuda, a);
+    gpus = measured(&r->cuda, &r->settings, a);
     what.gpus = &gpus;
   }
   if (r->options->json)

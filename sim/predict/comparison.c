@@ -34,6 +34,7 @@ static comparison_row row_of(const candidate *c, const prediction *p)
 {
   comparison_row row = { .tried = *c,
                          .step_ps = p->result.step_ps,
+                         .speed = p->speed,
                          .host_pinned_total_bytes = p->host_pinned_total_bytes,
                          .host_total_bytes = p->host_total_bytes,
                          .fits_device = p->fits_device,

@@ -20,6 +20,7 @@ typedef struct comparison_row {
   int64_t peak_bytes;   /* since the process began, of the rank that has most */
   int64_t saving_bytes; /* of the reference's */
   int64_t step_ps;
+  throughput speed;
   int64_t host_pinned_total_bytes; /* by all GPUs of the fullest host */
   int64_t host_total_bytes;        /* ... with what is not page-locked */
   /* Of all ranks, beside the same recomputation without offload. */

@@ -136,6 +136,8 @@ predicted_run expected_run(const trace *record, const prediction *p, uint32_t ra
   predicted_run found = { .record = record,
                           .rank = rank,
                           .without_peak_bytes = p->baseline.ranks[rank].steady_allocated_peak_bytes,
+                          .tokens = tokens_of_step(p->settings),
+                          .gpus = p->settings->parallel.world_size,
                           .blocks = blocks,
                           .block_count = count };
   add_actions(&found, r, a);

@@ -219,6 +219,8 @@ static bool predict_setting(const predicting *x, setting_run *run, arena *a, dia
   if (x->is_baseline) p->baseline = copy_of(&p->result, p->rank_count, a);
   assert(run->common->compiled[ITERATION_STEADY].plan.rank_count == p->rank_count);
   p->defects = run->common->compiled[ITERATION_STEADY].defects;
+  p->speed = throughput_of(p->settings, p->machine, &run->common->compiled[ITERATION_STEADY].plan,
+                           p->result.step_ps);
   return judge_fit(x, run->common, a, d);
 }
 

@@ -18,6 +18,7 @@
 #include "sim/machine/machine.h"
 #include "sim/predict/common_plans.h"
 #include "sim/predict/safety_summary.h"
+#include "sim/predict/throughput.h"
 
 typedef struct rank_prediction {
   int64_t static_bytes;         /* allocated after the optimizer step */
@@ -73,6 +74,7 @@ typedef struct prediction {
   const machine *machine;
   uint32_t rank_count, threads;
   iteration_prediction baseline, warmup, result;
+  throughput speed;                /* of `result` */
   const char **defects;            /* [rank_count]: see offload_policy */
   int64_t capacity_bytes;          /* device memory that a framework can have */
   int64_t host_pinned_total_bytes; /* page-locked by all GPUs of the fullest host */

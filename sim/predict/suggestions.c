@@ -271,6 +271,7 @@ static suggestion suggestion_of(const candidate *c, const prediction *p)
 {
   suggestion s = { .tried = *c,
                    .step_ps = p->result.step_ps,
+                   .speed = p->speed,
                    .host_pinned_total_bytes = p->host_pinned_total_bytes,
                    .short_of = prediction_shortage(p) };
   for (uint32_t i = 0; i < p->rank_count; i++) {

@@ -19,6 +19,7 @@
 typedef struct suggestion {
   candidate tried;
   int64_t step_ps;
+  throughput speed;
   int64_t allocated_peak_bytes; /* since the process began, of the rank that has most */
   int64_t reserved_peak_bytes;  /* likewise; of one that fits */
   int64_t host_pinned_total_bytes;

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 
+#include "sim/base/arena.h"
 #include "sim/base/units.h"
 #include "sim/machine/call_time.h"
 
@@ -9,39 +10,55 @@
 enum { PASSES = 3 };
 
 /* Of a rank's passes of all micro-batches. */
-static int64_t forward_flops(const plan *p, const rank_plan *r)
+static int64_t forward_flops(const int64_t *flops_of_call, const rank_plan *r)
 {
   int64_t flops = 0;
   bool in_forward = false;
   for (uint32_t i = 0; i < r->ops.count; i++) {
     const plan_op *o = &r->ops.items[i];
     if (o->kind == OP_MARK) in_forward = r->marks.items[o->arg].kind == MARK_FORWARD;
-    if (o->kind == OP_KERNEL && in_forward) flops += call_flops(&p->calls.items[o->arg]);
+    if (o->kind == OP_KERNEL && in_forward) flops += flops_of_call[o->arg];
   }
   assert(flops >= 0);
   return flops;
 }
 
-static int64_t mfu_millionths(const prediction *p)
+/* Of forward and backward; mean of the ranks. */
+static int64_t model_flops(const plan *p)
 {
-  const plan *steady = &p->steady.plan;
-  int64_t peak_gflops = p->machine->gpu.peak_bf16_gflops, step_ps = p->result.step_ps, flops = 0;
-  bool is_frozen = p->settings->lora.adapter != ADAPTER_NONE;
-  if (peak_gflops == 0 || is_frozen) return -1;
-  for (uint32_t r = 0; r < steady->rank_count; r++)
-    flops += forward_flops(steady, &steady->ranks[r]) / steady->rank_count * PASSES;
-  /* flops / (gflops * 10^9 * ps / 10^12), in millionths */
-  return muldiv_i64(flops, INT64_C(1000000000), step_ps) / peak_gflops;
+  arena scratch = { 0 };
+  int64_t *of_call = ARENA_ARRAY(&scratch, int64_t, (size_t)p->calls.count + 1), flops = 0;
+  for (uint32_t i = 0; i < p->calls.count; i++)
+    of_call[i] = call_flops(&p->calls.items[i]);
+  for (uint32_t r = 0; r < p->rank_count; r++)
+    flops += forward_flops(of_call, &p->ranks[r]) / p->rank_count * PASSES;
+  arena_release(&scratch);
+  return flops;
 }
 
-throughput throughput_of(const prediction *p)
+static int64_t mfu_millionths(const settings *s, const machine *m, const plan *steady,
+                              int64_t step_ps)
 {
-  const settings *s = p->settings;
-  int64_t step_ps = p->result.step_ps;
-  assert(step_ps > 0 && s->parallel.world_size > 0);
-  int64_t tokens = s->training.global_batch_size * s->training.seq_length;
-  return (throughput){
-    .tokens_per_s = muldiv_i64(tokens, PS_PER_S, step_ps) / s->parallel.world_size,
-    .mfu_millionths = mfu_millionths(p),
-  };
+  int64_t peak_gflops = m->gpu.peak_bf16_gflops;
+  if (peak_gflops == 0 || s->lora.adapter != ADAPTER_NONE) return -1;
+  /* flops / (gflops * 10^9 * ps / 10^12), in millionths */
+  return muldiv_i64(model_flops(steady), INT64_C(1000000000), step_ps) / peak_gflops;
+}
+
+int64_t tokens_of_step(const settings *s)
+{
+  return s->training.global_batch_size * s->training.seq_length;
+}
+
+int64_t tokens_per_s(int64_t tokens, int64_t gpus, int64_t step_ps)
+{
+  assert(tokens >= 0 && gpus > 0 && step_ps > 0);
+  return muldiv_i64(tokens, PS_PER_S, step_ps) / gpus;
+}
+
+throughput throughput_of(const settings *s, const machine *m, const plan *steady, int64_t step_ps)
+{
+  int64_t tokens = tokens_of_step(s), gpus = s->parallel.world_size;
+  return (throughput){ .tokens_per_s = tokens_per_s(tokens, gpus, step_ps),
+                       .mfu_millionths = mfu_millionths(s, m, steady, step_ps) };
 }

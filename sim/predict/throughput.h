@@ -10,7 +10,9 @@
 #ifndef OFFSIM_SIM_PREDICT_THROUGHPUT_H
 #define OFFSIM_SIM_PREDICT_THROUGHPUT_H
 
-#include "sim/predict/prediction.h"
+#include "sim/config/settings.h"
+#include "sim/machine/machine.h"
+#include "sim/plan/plan.h"
 
 typedef struct throughput {
   int64_t tokens_per_s; /* of each GPU */
@@ -18,7 +20,11 @@ typedef struct throughput {
       mfu_millionths; /* -1: not known; frozen weights, or a machine without gpu.peak_bf16_gflops */
 } throughput;
 
-/* Of a prediction with its steady iteration: `predict`'s. */
-throughput throughput_of(const prediction *p);
+/* In a step, on all GPUs. */
+int64_t tokens_of_step(const settings *s);
+/* Of each GPU. */
+int64_t tokens_per_s(int64_t tokens, int64_t gpus, int64_t step_ps);
+/* `steady`: the plan of a steady iteration of the settings. */
+throughput throughput_of(const settings *s, const machine *m, const plan *steady, int64_t step_ps);
 
 #endif

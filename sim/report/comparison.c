@@ -22,6 +22,8 @@ typedef enum cell_kind {
   CELL_BYTES,
   CELL_TIME,
   CELL_OVERHEAD,
+  CELL_TOKENS,
+  CELL_MFU,
   CELL_R,
   CELL_FITS,
   CELL_SAFE
@@ -37,6 +39,8 @@ static const struct column {
   { "", "saving", CELL_BYTES, offsetof(comparison_row, saving_bytes) },
   { "", "step", CELL_TIME, offsetof(comparison_row, step_ps) },
   { "over-", "head %", CELL_OVERHEAD, 0 },
+  { "tokens/s", "per GPU", CELL_TOKENS, 0 },
+  { "", "MFU %", CELL_MFU, 0 },
   { "", "R %", CELL_R, 0 },
   { "memory", "on host", CELL_BYTES, offsetof(comparison_row, host_total_bytes) },
   { "exposed", "D2H", CELL_TIME, offsetof(comparison_row, exposed_d2h_ps) },
@@ -57,6 +61,8 @@ static const char *cell_of(const view *v, const struct column *c, const comparis
   case CELL_BYTES: break;
   case CELL_TIME: return figure_in(v->memory, value, v->time);
   case CELL_OVERHEAD: return figure_percent(v->memory, r->step_ps - without_ps, without_ps, 1);
+  case CELL_TOKENS: return arena_printf(v->memory, "%" PRId64, r->speed.tokens_per_s);
+  case CELL_MFU: return figure_mfu(v->memory, r->speed.mfu_millionths);
   case CELL_R:
     return figure_percent(v->memory, r->simulated_saving_bytes, r->theoretical_saving_bytes, 1);
   case CELL_SAFE: return r->safe ? "yes" : "NO";
@@ -165,6 +171,7 @@ static void row_object(FILE *out, const comparison *c, const comparison_row *r)
   bytes_member(out, "allocated_peak_bytes", r->peak_bytes);
   bytes_member(out, "saving_bytes", r->saving_bytes);
   seconds_member(out, "step_time_s", r->step_ps, ", ");
+  throughput_members(out, r->speed);
   ratio_member(out, "overhead", r->step_ps - c->reference.step_ps, c->reference.step_ps);
   bytes_member(out, "theoretical_saving_bytes", r->theoretical_saving_bytes);
   bytes_member(out, "simulated_saving_bytes", r->simulated_saving_bytes);

@@ -26,3 +26,9 @@ void ratio_member(FILE *out, const char *key, int64_t part, int64_t whole)
   fprintf(out, "\"%s\": %s%" PRId64 ".%06" PRId64 ", ", key, part < 0 ? "-" : "",
           millionths / 1000000, millionths % 1000000);
 }
+
+void throughput_members(FILE *out, throughput t)
+{
+  fprintf(out, "\"tokens_per_s_per_gpu\": %" PRId64 ", ", t.tokens_per_s);
+  ratio_member(out, "mfu", t.mfu_millionths, t.mfu_millionths < 0 ? 0 : 1000000);
+}

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "sim/predict/throughput.h"
 #include "sim/text/json_text.h"
 
 enum { JSON_FORMAT_VERSION = 1 };
@@ -16,5 +17,7 @@ void bytes_member(FILE *out, const char *key, int64_t value);
 void seconds_member(FILE *out, const char *key, int64_t ps, const char *after);
 /* Six decimals, rounded down; null where nothing is offloaded. */
 void ratio_member(FILE *out, const char *key, int64_t part, int64_t whole);
+/* Two members; the model's FLOPs are null where they are not known. */
+void throughput_members(FILE *out, throughput t);
 
 #endif

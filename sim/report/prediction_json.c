@@ -4,7 +4,6 @@
 
 #include "sim/predict/idle_offload.h"
 #include "sim/predict/range.h"
-#include "sim/predict/throughput.h"
 #include "sim/report/json.h"
 #include "sim/report/prediction.h"
 #include "sim/text/scalar.h"
@@ -210,6 +209,7 @@ static void suggestion_object(FILE *out, const prediction *p, const suggestion *
   bytes_member(out, "reserved_peak_bytes", s->reserved_peak_bytes);
   bytes_member(out, "host_pinned_total_bytes", s->host_pinned_total_bytes);
   ratio_member(out, "cost", s->step_ps - p->result.step_ps, p->result.step_ps);
+  throughput_members(out, s->speed);
   seconds_member(out, "step_time_s", s->step_ps, "}");
 }
 
@@ -282,14 +282,6 @@ static void lengths_member(FILE *out, const prediction *p, int64_t longest)
     fprintf(out, "\"longest_that_fits_tokens\": %" PRId64 "},\n", longest);
 }
 
-static void throughput_members(FILE *out, const prediction *p)
-{
-  throughput t = throughput_of(p);
-  fprintf(out, "  \"tokens_per_s_per_gpu\": %" PRId64 ",\n  ", t.tokens_per_s);
-  ratio_member(out, "mfu", t.mfu_millionths, t.mfu_millionths < 0 ? 0 : 1000000);
-  fputc('\n', out);
-}
-
 /* What an error of each class makes of the step. */
 static void range_member(FILE *out, const step_range *r)
 {
@@ -326,7 +318,9 @@ void prediction_json(const prediction *p, const suggestions *found, int64_t long
   fprintf(out, "  ");
   ratio_member(out, "overhead", p->result.step_ps - p->baseline.step_ps, p->baseline.step_ps);
   fputc('\n', out);
-  throughput_members(out, p);
+  fprintf(out, "  ");
+  throughput_members(out, p->speed);
+  fputc('\n', out);
   range_member(out, p->range);
   fit_members(out, p);
   safety_member(out, &p->safety);

@@ -1,6 +1,7 @@
 #include "sim/report/ranking.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "sim/report/text.h"
@@ -13,6 +14,8 @@ static const char *cell_of(const ranked *rows, uint32_t place, ranking_column co
   case RANKING_PLACE: return arena_printf(a, "%u", place + 1);
   case RANKING_STEP: return figure_in(a, r->step_ps, unit_of_time(best->step_ps));
   case RANKING_SLOWER: return figure_percent(a, r->step_ps - best->step_ps, best->step_ps, 2);
+  case RANKING_TOKENS: return arena_printf(a, "%" PRId64, r->speed.tokens_per_s);
+  case RANKING_MFU: return figure_mfu(a, r->speed.mfu_millionths);
   case RANKING_ALLOCATED: return figure_in(a, r->allocated_peak_bytes, bytes);
   case RANKING_RESERVED: return figure_in(a, r->reserved_peak_bytes, bytes);
   case RANKING_PINNED: return figure_in(a, r->host_pinned_total_bytes, bytes);
@@ -30,6 +33,8 @@ void ranking_print(const ranked *rows, uint32_t count, const ranking_column *col
     [RANKING_PLACE] = { "", "" },
     [RANKING_STEP] = { "", "step" },
     [RANKING_SLOWER] = { "slower", "%" },
+    [RANKING_TOKENS] = { "tokens/s", "per GPU" },
+    [RANKING_MFU] = { "MFU", "%" },
     [RANKING_ALLOCATED] = { "peak:", "allocated" },
     [RANKING_RESERVED] = { "", "reserved" },
     [RANKING_PINNED] = { "pinned", "by a host" },

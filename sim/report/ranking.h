@@ -12,6 +12,8 @@ typedef enum ranking_column {
   RANKING_PLACE,
   RANKING_STEP,
   RANKING_SLOWER, /* than the first, in percent */
+  RANKING_TOKENS, /* a second, of each GPU */
+  RANKING_MFU,
   RANKING_ALLOCATED,
   RANKING_RESERVED,
   RANKING_PINNED,

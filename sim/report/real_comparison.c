@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/predict/throughput.h"
 #include "sim/report/real_run.h"
 #include "sim/report/text.h"
 #include "sim/text/json_text.h"
@@ -44,6 +45,22 @@ static const char *pass_name(const real_comparison *c, uint32_t pass, arena *a)
                       p->chunk);
 }
 
+/* -1: not known. */
+static int64_t speed_of(const real_comparison *c, int side)
+{
+  const predicted_run *p = &c->predicted;
+  bool known = p->gpus > 0 && c->step_ps[side] > 0;
+  return known ? tokens_per_s(p->tokens, p->gpus, c->step_ps[side]) : -1;
+}
+
+static void print_speed(const real_comparison *c, FILE *out)
+{
+  int64_t predicted = speed_of(c, SIDE_PREDICTED), measured = speed_of(c, SIDE_MEASURED);
+  if (predicted < 0 || measured < 0) return;
+  fprintf(out, "speed      predicted %" PRId64 " tokens/s on each GPU, measured %" PRId64 "\n",
+          predicted, measured);
+}
+
 static void print_head(const real_comparison *c, FILE *out, arena *a)
 {
   const real_run *r = c->measured.run;
@@ -63,6 +80,7 @@ static void print_head(const real_comparison *c, FILE *out, arena *a)
             milliseconds(a, c->step_ps[SIDE_PREDICTED]), milliseconds(a, c->step_ps[SIDE_MEASURED]),
             c->measured.step_ns > 0 ? "" : " under the profiler",
             error_text(a, c->step_ps[SIDE_PREDICTED], c->step_ps[SIDE_MEASURED]));
+  print_speed(c, out);
   if (c->same_passes)
     fprintf(out, "passes     %" PRIu32 " forward and backward, in the same order\n", c->pass_count);
   else
@@ -566,6 +584,20 @@ static void json_waits(const real_comparison *c, FILE *out)
   fputs("]},\n", out);
 }
 
+static void json_speed(const real_comparison *c, FILE *out)
+{
+  fputs(",\n  \"tokens_per_s_per_gpu\": {", out);
+  for (int side = 0; side < SIDES; side++) {
+    int64_t speed = speed_of(c, side);
+    fprintf(out, "%s\"%s\": ", side > 0 ? ", " : "", sides[side]);
+    if (speed < 0)
+      fputs("null", out);
+    else
+      fprintf(out, "%" PRId64, speed);
+  }
+  fputc('}', out);
+}
+
 void real_comparison_json(const real_comparison *c, const gate_list *g, FILE *out)
 {
   fputs("{\n  \"format_version\": 1,\n  ", out);
@@ -576,6 +608,7 @@ void real_comparison_json(const real_comparison *c, const gate_list *g, FILE *ou
           c->same_passes ? "true" : "false", c->same_copies ? "true" : "false",
           c->measured.run->waits_are_resolved ? "true" : "false");
   json_times(out, "step", c->step_ps);
+  json_speed(c, out);
   fputs(",\n  \"times\": {", out);
   for (int k = 0; k < KERNEL_CLASS_COUNT; k++) {
     json_times(out, kernel_class_name((kernel_class)k), c->class_ps[k]);

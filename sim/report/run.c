@@ -7,6 +7,7 @@
 
 #include "sim/base/median.h"
 #include "sim/base/units.h"
+#include "sim/predict/throughput.h"
 #include "sim/text/json_text.h"
 
 enum { HEX_DIGITS = 32, MEDIAN_STEPS = 1000 };
@@ -63,6 +64,11 @@ static int64_t median_step_ps(const gpu_report *c)
   return median_i64(sorted, count);
 }
 
+static int64_t speed_of(const gpu_report *c)
+{
+  return tokens_per_s(c->tokens, c->gpus, median_step_ps(c));
+}
+
 static void print_gpus(const gpu_report *c, uint32_t ranks, FILE *out)
 {
   static const char *const heads[] = { "live", "reserved", "pinned", "outside", "GPU used" };
@@ -78,8 +84,11 @@ static void print_gpus(const gpu_report *c, uint32_t ranks, FILE *out)
             r, m->live, m->reserved, m->pinned, m->outside, m->driver_used);
   }
   if (c->gpus > 0)
-    fprintf(out, "\nstep  %.3f ms, median of %" PRIu32 " after the first\n",
-            (double)median_step_ps(c) / (double)PS_PER_MS, c->steps > 1 ? c->steps - 1 : 1);
+    fprintf(out,
+            "\nstep  %.3f ms, median of %" PRIu32 " after the first: %" PRId64
+            " tokens/s on each GPU\n",
+            (double)median_step_ps(c) / (double)PS_PER_MS, c->steps > 1 ? c->steps - 1 : 1,
+            speed_of(c));
 }
 
 static void print_left_out(const train_result *result, FILE *out)
@@ -157,7 +166,12 @@ static void json_gpus(const gpu_report *c, uint32_t ranks, FILE *out)
   fprintf(out, ",\n  \"gpus\": {\"steps_ps\": [");
   for (uint32_t i = 0; i < c->steps; i++)
     fprintf(out, "%s%" PRId64, i > 0 ? ", " : "", c->steps_ps[i]);
-  fprintf(out, "], \"median_step_ps\": %" PRId64 ", \"ranks\": [", median_step_ps(c));
+  fprintf(out, "], \"median_step_ps\": %" PRId64 ", \"tokens_per_s_per_gpu\": ", median_step_ps(c));
+  if (c->gpus > 0)
+    fprintf(out, "%" PRId64, speed_of(c));
+  else
+    fputs("null", out);
+  fputs(", \"ranks\": [", out);
   for (uint32_t r = 0; r < ranks; r++) {
     const gpu_memory *m = &c->ranks[r];
     fprintf(out,

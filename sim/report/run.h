@@ -17,6 +17,7 @@ typedef struct gpu_report {
   uint32_t gpus;           /* 0: the CPU */
   const int64_t *steps_ps; /* [steps of the run] */
   uint32_t steps;
+  int64_t tokens;          /* in a step, of all GPUs */
   const gpu_memory *ranks; /* [ranks of the run] */
 } gpu_report;
 

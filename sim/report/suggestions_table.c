@@ -13,6 +13,8 @@ typedef enum suggested_column {
   SUGGESTED_NAME,
   SUGGESTED_STEP,
   SUGGESTED_COST,
+  SUGGESTED_TOKENS,
+  SUGGESTED_MFU,
   SUGGESTED_ALLOCATED,
   SUGGESTED_RESERVED,
   SUGGESTED_PINNED,
@@ -26,6 +28,8 @@ static const char *suggested_cell(const view *v, suggested_column column, const 
   case SUGGESTED_NAME: return s->tried.name;
   case SUGGESTED_STEP: return figure_in(v->memory, s->step_ps, v->time);
   case SUGGESTED_COST: return figure_percent(v->memory, s->step_ps - step_ps, step_ps, 2);
+  case SUGGESTED_TOKENS: return arena_printf(v->memory, "%" PRId64, s->speed.tokens_per_s);
+  case SUGGESTED_MFU: return figure_mfu(v->memory, s->speed.mfu_millionths);
   case SUGGESTED_ALLOCATED: return figure_in(v->memory, s->allocated_peak_bytes, v->bytes);
   case SUGGESTED_RESERVED: return figure_in(v->memory, s->reserved_peak_bytes, v->bytes);
   case SUGGESTED_PINNED: return figure_in(v->memory, s->host_pinned_total_bytes, v->bytes);
@@ -61,8 +65,8 @@ static const char *padded(const view *v, const suggestions *found, uint32_t show
 static void print_fitting(const view *v, const suggestions *found)
 {
   static const char *const heads[2][SUGGESTED_COLUMNS] = {
-    { "", "", "cost", "peak:", "", "pinned" },
-    { "", "step", "%", "allocated", "reserved", "by a host" }
+    { "", "", "cost", "tokens/s", "MFU", "peak:", "", "pinned" },
+    { "", "step", "%", "per GPU", "%", "allocated", "reserved", "by a host" }
   };
   uint32_t shown = (uint32_t)min_i64(SUGGESTIONS_SHOWN, found->fitting_count);
   grid g = grid_new(v->memory, SUGGESTED_COLUMNS, shown);

@@ -35,8 +35,9 @@ void sweep_best_release(sweep_best *b)
 
 static void print_columns(const sweep_best *b, FILE *out, arena *a)
 {
-  static const ranking_column columns[] = { RANKING_PLACE, RANKING_STEP, RANKING_ALLOCATED,
-                                            RANKING_RESERVED, RANKING_PINNED };
+  static const ranking_column columns[] = { RANKING_PLACE, RANKING_STEP,      RANKING_TOKENS,
+                                            RANKING_MFU,   RANKING_ALLOCATED, RANKING_RESERVED,
+                                            RANKING_PINNED };
   ranked *rows = ARENA_ARRAY(a, ranked, b->count);
   for (uint32_t i = 0; i < b->count; i++)
     rows[i].row = &b->rows[i];

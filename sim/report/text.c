@@ -31,6 +31,11 @@ const char *figure_percent(arena *a, int64_t part, int64_t whole, int decimals)
   return figure(a, part < 0 ? -millionths : millionths, 1000000, decimals);
 }
 
+const char *figure_mfu(arena *a, int64_t millionths)
+{
+  return figure_percent(a, millionths, millionths < 0 ? 0 : 1000000, 1);
+}
+
 figure_unit unit_of_bytes(int64_t largest)
 {
   if (largest < 10 * GIB) return (figure_unit){ "MiB", MIB, 1 };

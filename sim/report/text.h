@@ -18,6 +18,9 @@ const char *figure(arena *a, int64_t value, int64_t unit, int decimals);
 /* 100 part / whole; "-" of nothing. */
 const char *figure_percent(arena *a, int64_t part, int64_t whole, int decimals);
 
+/* Of sim/predict/throughput.h, in percent; "-" where it is not known. */
+const char *figure_mfu(arena *a, int64_t millionths);
+
 /* In which unit a table shows sizes, or times, of which `largest` is the largest. */
 typedef struct figure_unit {
   const char *name; /* "GiB" */

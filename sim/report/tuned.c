@@ -36,9 +36,9 @@ static void print_counts(const tuned *t, const tune_request *r, FILE *out, arena
 
 static void print_columns(const tuned *t, FILE *out, arena *a)
 {
-  static const ranking_column columns[] = { RANKING_PLACE,     RANKING_STEP,     RANKING_SLOWER,
-                                            RANKING_ALLOCATED, RANKING_RESERVED, RANKING_PINNED,
-                                            RANKING_SAFE };
+  static const ranking_column columns[] = { RANKING_PLACE,    RANKING_STEP,   RANKING_SLOWER,
+                                            RANKING_TOKENS,   RANKING_MFU,    RANKING_ALLOCATED,
+                                            RANKING_RESERVED, RANKING_PINNED, RANKING_SAFE };
   ranked *rows = ARENA_ARRAY(a, ranked, t->count);
   for (uint32_t i = 0; i < t->count; i++)
     rows[i] = (ranked){ &t->items[i].row, t->items[i].unsafe };
@@ -130,6 +130,7 @@ static void json_setting(const tuned_setting *s, FILE *out)
   bytes_member(out, "reserved_peak_bytes", s->row.reserved_peak_bytes);
   bytes_member(out, "host_pinned_total_bytes", s->row.host_pinned_total_bytes);
   fprintf(out, "\"safe\": %s, ", s->unsafe ? "false" : "true");
+  throughput_members(out, s->row.speed);
   seconds_member(out, "step_time_s", s->row.step_ps, " }");
 }
 
@@ -187,8 +188,8 @@ void tuned_json(const tuned *t, const tune_request *r, const best_notes *n, FILE
 
 void tuned_csv(const tuned *t, FILE *out)
 {
-  fputs("place,set,step_time_s,allocated_peak_bytes,reserved_peak_bytes,host_pinned_total_bytes,"
-        "safe\n",
+  fputs("place,set,step_time_s,tokens_per_s_per_gpu,mfu,allocated_peak_bytes,reserved_peak_bytes,"
+        "host_pinned_total_bytes,safe\n",
         out);
   for (uint32_t i = 0; i < t->count; i++) {
     const sweep_row *r = &t->items[i].row;
@@ -196,6 +197,8 @@ void tuned_csv(const tuned *t, FILE *out)
     csv_sets(out, &r->tried);
     fputc(',', out);
     json_decimal(out, r->step_ps, 12);
+    fprintf(out, ",%" PRId64 ",", r->speed.tokens_per_s);
+    if (r->speed.mfu_millionths >= 0) json_decimal(out, r->speed.mfu_millionths, 6);
     fprintf(out, ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%s\n", r->allocated_peak_bytes,
             r->reserved_peak_bytes, r->host_pinned_total_bytes,
             t->items[i].unsafe ? "false" : "true");

@@ -4,7 +4,6 @@
 
 #include "sim/predict/idle_offload.h"
 #include "sim/predict/range.h"
-#include "sim/predict/throughput.h"
 #include "sim/report/prediction_view.h"
 
 static const char *fit_of_device(const view *v)
@@ -227,10 +226,10 @@ static void print_range(const view *v)
 
 static void print_throughput(const view *v)
 {
-  throughput t = throughput_of(v->p);
+  throughput t = v->p->speed;
   fprintf(v->out, "speed     %" PRId64 " tokens/s on each GPU", t.tokens_per_s);
   if (t.mfu_millionths >= 0)
-    fprintf(v->out, ", MFU %s %%", figure_percent(v->memory, t.mfu_millionths, 1000000, 1));
+    fprintf(v->out, ", MFU %s %%", figure_mfu(v->memory, t.mfu_millionths));
   fputc('\n', v->out);
 }
 

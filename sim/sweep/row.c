@@ -21,6 +21,7 @@ void sweep_row_take(sweep_row *row, const prediction *p)
   row->missing_bytes = missing.missing_bytes;
   row->step_ps = p->result.step_ps;
   row->step_without_offload_ps = p->baseline.step_ps;
+  row->speed = p->speed;
   row->host_pinned_total_bytes = p->host_pinned_total_bytes;
   for (uint32_t i = 0; i < p->rank_count; i++) {
     add_rank(row, &p->result.ranks[i]);

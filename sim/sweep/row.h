@@ -20,6 +20,7 @@ typedef struct sweep_row {
   sweep_verdict verdict;
   const char *reason; /* SWEEP_REFUSED: what the settings' rules say; the rest is then 0 */
   int64_t step_ps, step_without_offload_ps;
+  throughput speed; /* of the step */
   int64_t static_bytes, allocated_peak_bytes, reserved_peak_bytes;
   int64_t saving_bytes; /* of the rank that allocates most without offload, at its peak */
   int64_t missing_bytes;

@@ -8,25 +8,33 @@
 
 #include "sim/text/json_text.h"
 
-/* The figures, in the order in which they are printed. Times are decimal seconds, exact to the
- * picosecond. */
+/* The decimals of a figure. */
+typedef enum figure_kind {
+  WHOLE = 0,
+  RATIO = 6, /* of millionths; below 0: not known */
+  TIME = 12  /* seconds, exact to the picosecond */
+} figure_kind;
+
+/* The figures, in the order in which they are printed. */
 static const struct column {
   const char *name;
-  bool is_time;
+  figure_kind kind;
   size_t member; /* an int64_t of sweep_row */
 } columns[] = {
-  { "step_time_s", true, offsetof(sweep_row, step_ps) },
-  { "step_time_without_offload_s", true, offsetof(sweep_row, step_without_offload_ps) },
-  { "static_bytes", false, offsetof(sweep_row, static_bytes) },
-  { "allocated_peak_bytes", false, offsetof(sweep_row, allocated_peak_bytes) },
-  { "reserved_peak_bytes", false, offsetof(sweep_row, reserved_peak_bytes) },
-  { "saving_bytes", false, offsetof(sweep_row, saving_bytes) },
-  { "missing_bytes", false, offsetof(sweep_row, missing_bytes) },
-  { "host_pinned_total_bytes", false, offsetof(sweep_row, host_pinned_total_bytes) },
-  { "d2h_bytes", false, offsetof(sweep_row, d2h_bytes) },
-  { "h2d_bytes", false, offsetof(sweep_row, h2d_bytes) },
-  { "exposed_d2h_s", true, offsetof(sweep_row, exposed_d2h_ps) },
-  { "exposed_h2d_s", true, offsetof(sweep_row, exposed_h2d_ps) },
+  { "step_time_s", TIME, offsetof(sweep_row, step_ps) },
+  { "tokens_per_s_per_gpu", WHOLE, offsetof(sweep_row, speed.tokens_per_s) },
+  { "mfu", RATIO, offsetof(sweep_row, speed.mfu_millionths) },
+  { "step_time_without_offload_s", TIME, offsetof(sweep_row, step_without_offload_ps) },
+  { "static_bytes", WHOLE, offsetof(sweep_row, static_bytes) },
+  { "allocated_peak_bytes", WHOLE, offsetof(sweep_row, allocated_peak_bytes) },
+  { "reserved_peak_bytes", WHOLE, offsetof(sweep_row, reserved_peak_bytes) },
+  { "saving_bytes", WHOLE, offsetof(sweep_row, saving_bytes) },
+  { "missing_bytes", WHOLE, offsetof(sweep_row, missing_bytes) },
+  { "host_pinned_total_bytes", WHOLE, offsetof(sweep_row, host_pinned_total_bytes) },
+  { "d2h_bytes", WHOLE, offsetof(sweep_row, d2h_bytes) },
+  { "h2d_bytes", WHOLE, offsetof(sweep_row, h2d_bytes) },
+  { "exposed_d2h_s", TIME, offsetof(sweep_row, exposed_d2h_ps) },
+  { "exposed_h2d_s", TIME, offsetof(sweep_row, exposed_h2d_ps) },
 };
 
 enum { COLUMNS = sizeof columns / sizeof *columns };
@@ -35,15 +43,15 @@ static const char *const verdict_words[] = {
   [SWEEP_FITS] = "fits", [SWEEP_DOES_NOT_FIT] = "does_not_fit", [SWEEP_REFUSED] = "refused"
 };
 
-/* A refused setting has no figures: null in JSON, nothing in CSV. */
+/* What is not known, as all of a refused setting, is null in JSON and nothing in CSV. */
 static void put_figure(FILE *out, const struct column *c, const sweep_row *row, const char *none)
 {
   int64_t value;
   memcpy(&value, (const char *)row + c->member, sizeof value);
-  if (row->verdict == SWEEP_REFUSED)
+  if (row->verdict == SWEEP_REFUSED || (c->kind == RATIO && value < 0))
     fputs(none, out);
-  else if (c->is_time)
-    json_decimal(out, value, 12);
+  else if (c->kind != WHOLE)
+    json_decimal(out, value, (int)c->kind);
   else
     fprintf(out, "%" PRId64, value);
 }
@@ -170,14 +178,13 @@ static bool take_text(const char **rest, const char *text)
   return true;
 }
 
-/* A decimal with twelve decimals, or a whole number. */
-static bool take_figure(const char **rest, bool is_time, int64_t *value)
+static bool take_figure(const char **rest, figure_kind kind, int64_t *value)
 {
   int decimals = 0;
   bool negative = take_text(rest, "-"), point = false;
   *value = 0;
   if (**rest < '0' || **rest > '9') return false;
-  for (; (**rest >= '0' && **rest <= '9') || (**rest == '.' && is_time && !point); (*rest)++) {
+  for (; (**rest >= '0' && **rest <= '9') || (**rest == '.' && !point); (*rest)++) {
     if (**rest == '.') {
       point = true;
       continue;
@@ -188,7 +195,7 @@ static bool take_figure(const char **rest, bool is_time, int64_t *value)
       return false;
   }
   if (negative) *value = -*value;
-  return decimals == (is_time ? 12 : 0);
+  return decimals == (int)kind && point == (kind != WHOLE);
 }
 
 static bool take_verdict(const char **rest, sweep_verdict *verdict)
@@ -199,6 +206,17 @@ static bool take_verdict(const char **rest, sweep_verdict *verdict)
       return true;
     }
   return false;
+}
+
+/* What put_figure wrote. */
+static bool take_column(row_format format, const char **rest, figure_kind kind,
+                        sweep_verdict verdict, int64_t *value)
+{
+  bool known = format == ROW_JSON ? !take_text(rest, "null") : **rest != ',';
+  if (verdict == SWEEP_REFUSED) return !known;
+  if (known) return take_figure(rest, kind, value);
+  *value = -1;
+  return kind == RATIO;
 }
 
 /* Of CSV the names are in the head. */
@@ -214,9 +232,7 @@ bool row_read(row_format format, const char *rest, sweep_row *row)
         (json && (!take_text(&rest, "\"") || !take_text(&rest, columns[i].name) ||
                   !take_text(&rest, "\":"))))
       return false;
-    if (row->verdict == SWEEP_REFUSED ? json && !take_text(&rest, "null")
-                                      : !take_figure(&rest, columns[i].is_time, &value))
-      return false;
+    if (!take_column(format, &rest, columns[i].kind, row->verdict, &value)) return false;
     memcpy((char *)row + columns[i].member, &value, sizeof value);
   }
   return take_text(&rest, json ? ",\"reason\":" : ",\"");

@@ -209,6 +209,17 @@ def test_other_passes(compare, ops):
     assert findings(told) == {"missing": sum(op["kind"] in NAMES for op in ops if op["microbatch"] == 1)}
 
 
+def test_speed(compare, ops, record):
+    """Of the predicted step that is known, beside a step time that a log gave; a record does not say how many tokens it has."""
+    _, told = compare(as_trace(ops), "--step-time", "0.5")
+    step = told["step"]["predicted_s"]
+    tokens = round(told["tokens_per_s_per_gpu"]["predicted"] * step)
+    speed = told["tokens_per_s_per_gpu"]
+    assert tokens > 0 and speed == {"predicted": int(tokens / step), "measured": int(tokens / 0.5)}
+    _, told = compare(as_trace(ops), against=[record])
+    assert told["tokens_per_s_per_gpu"] == {"predicted": None, "measured": None}
+
+
 def test_memory(offsim, ops, tmp_path):
     """The snapshot alone, and 16 MiB more."""
     as_trace(ops)

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import random
+import re
 import signal
 import subprocess
 import time
@@ -43,12 +44,24 @@ def test_rows_are_predictions(offsim, undisturbed):
         assert row["verdict"] == ("fits" if one["fits"] else "does_not_fit")
         assert row["step_time_s"] == one["result"]["step_time_s"]
         assert row["step_time_without_offload_s"] == one["baseline"]["step_time_s"]
+        assert all(row[key] == one[key] for key in ("tokens_per_s_per_gpu", "mfu"))
         for key in ("static_bytes", "allocated_peak_bytes", "reserved_peak_bytes"):
             assert row[key] == max(rank[key] for rank in ranks)
         assert row["d2h_bytes"] == sum(rank["d2h_bytes"] for rank in ranks)
         assert row["host_pinned_total_bytes"] == one["host_pinned_total_bytes"]
         assert row["saving_bytes"] == ranks[0]["simulated_saving_bytes"]
         assert row["missing_bytes"] == one["missing_bytes"]
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
+def test_an_unknown_mfu_is_read_back(offsim, tmp_path, name):
+    """Of frozen weights none is known; the second sweep has all rows from the file."""
+    arguments = ["sweep", "docs/examples/hf-layers.yaml", "--set", "fused_projections=false", "--over", "lora.adapter=|lora",
+                 "-o", tmp_path / name]
+    table = offsim(*arguments, check=0).stdout
+    assert sorted(line.split()[3] == "-" for line in table.splitlines() if re.match(r"[12]  ", line)) == [False, True]
+    written = lines_of(tmp_path / name)
+    assert offsim(*arguments, check=0).stdout == table and lines_of(tmp_path / name) == written
 
 
 def test_keys_are_documented(undisturbed):

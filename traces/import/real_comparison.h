@@ -29,6 +29,7 @@ typedef struct predicted_run {
   const trace *record;
   uint32_t rank;                 /* of the record */
   int64_t without_peak_bytes;    /* allocated, of the same run without offload; -1: unknown */
+  int64_t tokens, gpus;          /* of all ranks in a step; 0: unknown */
   const predicted_block *blocks; /* NULL: unknown */
   uint32_t block_count;
   /* What its host does; copies have the number of their op, passes are marks. None: unknown. */

@@ -38,6 +38,8 @@ function putWhole() {
   putVerdict([gates, step, same, clocks].filter((t) => t).join(" "), isNeutral ? undefined : !broken.length && (isReal || figures.same));
   if (isReal) {
     const differ = figures.d2h.differ.length + figures.h2d.differ.length, peak = figures.memory.peaks.allocated;
+    const speed = figures.tokens_per_s_per_gpu;
+    if (speed.measured !== null) putFact("tokens/s on each GPU", String(speed.measured), `${speed.predicted} predicted`);
     putFact("passes", figures.same_passes ? "as predicted" : "others than predicted");
     putFact("copies", figures.same_copies ? "as predicted" : differ ? `${differ} differ` : "on other streams");
     putFact("waits", figures.waits === null ? "not compared" : figures.waits.differ.length ? `${figures.waits.differ.length} differ` : "as predicted");

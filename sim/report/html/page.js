@@ -44,6 +44,11 @@ function putFact(name, value, note) {
   box.append(element("dt", name), dd);
   by("facts").append(box);
 }
+/* `mfu` null: not known. */
+function mfuText(mfu) { return mfu === null ? "-" : `${(mfu * 100).toFixed(1)} %`; }
+function putSpeed(tokens, mfu) {
+  putFact("speed", `${tokens} tokens/s`, `on each GPU${mfu === null ? "" : `; MFU ${mfuText(mfu)}`}`);
+}
 function putSafety(safe, note) {
   putFact("safety of the plan", safe ? "safe" : "NOT SAFE", note);
   by("facts").lastChild.querySelector("dd").classList.add(safe ? "good" : "bad");

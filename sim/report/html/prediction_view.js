@@ -7,6 +7,7 @@ function putHead() {
     ? `Fits: rank ${fullest.pp_rank} reserves most, ${bytes(fullest.reserved_peak_bytes)}${ofCapacity(figures.capacity_bytes)}.`
     : `Does not fit: ${bytes(figures.missing_bytes)} are missing.`, figures.fits);
   putFact("step", time(step * 1e9), `${time(base * 1e9)} without offload`);
+  putSpeed(figures.tokens_per_s_per_gpu, figures.mfu);
   const range = figures.range;
   if (range) putFact("range of the step", `${time(range.least_s * 1e9)} to ${time(range.most_s * 1e9)}`, `in ${range.nominal_percent} of 100 runs`);
   putFact("overhead", `${(figures.overhead * 100).toFixed(2)} %`, figures.bottleneck);

@@ -5,7 +5,7 @@ const FRONT = "#0072b2", OTHER = "#6b7785", LARGE = "#d55e00";
 
 const settings = (figures.best || figures.rows).map((r, i) => ({
   place: i + 1, set: Array.isArray(r.set) ? r.set : Object.entries(r.set).map(([key, value]) => `${key}=${value}`),
-  step: r.step_time_s, allocated: r.allocated_peak_bytes, reserved: r.reserved_peak_bytes, pinned: r.host_pinned_total_bytes,
+  step: r.step_time_s, tokens: r.tokens_per_s_per_gpu, mfu: r.mfu, allocated: r.allocated_peak_bytes, reserved: r.reserved_peak_bytes, pinned: r.host_pinned_total_bytes,
   fits: r.verdict === undefined || r.verdict === "fits", safe: r.safe, missing: r.missing_bytes || 0, front: false, mark: null }));
 const best = settings.length && settings[0].fits ? settings[0] : null;
 /* They come in the order of their steps, those that fit first. */
@@ -28,6 +28,7 @@ function putBest() {
     const safe = best.safe === undefined ? figures.safe : best.safe;
     const bound = figures.fastest_bound_s;
     putFact("step", time(best.step * 1e9), bound === undefined ? "" : `no setting is faster than ${time(bound * 1e9)}`);
+    putSpeed(best.tokens, best.mfu);
     putFact("reserved", bytes(best.reserved), `${bytes(best.allocated)} allocated at the peak`);
     putFact("pinned on the fullest host", bytes(best.pinned));
     putFact("what bounds it", "", figures.why);
@@ -127,6 +128,7 @@ function putLegend() {
 const columns = [["", (s) => String(s.place), (s) => s.place],
   ...varied.map((key) => [key, (s) => valueOf(s, key) || "-", (s) => valueOf(s, key)]),
   ["step", (s) => time(s.step * 1e9), (s) => s.step], ["slower", slower, (s) => s.step],
+  ["tokens/s per GPU", (s) => String(s.tokens), (s) => s.tokens], ["MFU", (s) => mfuText(s.mfu), (s) => s.mfu],
   ["allocated", (s) => bytes(s.allocated), (s) => s.allocated], ["reserved", (s) => bytes(s.reserved), (s) => s.reserved],
   ["pinned by a host", (s) => bytes(s.pinned), (s) => s.pinned],
   figures.best ? ["safe", (s) => (s.safe ? "yes" : "NO"), (s) => Number(s.safe)]
