@@ -113,8 +113,8 @@ static void describe_op(trace_recorder *r, uint32_t pp_rank, uint32_t op, trace_
     describe_call(r, o->arg, to);
     return;
   }
-  int64_t moved_bytes = op_is_copy((op_kind)o->kind) ? copy_host_buffer(of, o)->bytes
-                                                     : p->messages.items[o->arg].bytes;
+  int64_t moved_bytes =
+      op_is_copy((op_kind)o->kind) ? copy_bytes(p, of, o) : p->messages.items[o->arg].bytes;
   to->call = arena_printf(&r->memory, "%" PRId64 " bytes", moved_bytes);
 }
 

@@ -102,7 +102,7 @@ static slice copy_slice(const tracer *t, const plan_op *o)
   slice s = { .category = is_file_copy(o) ? "file" : "gpu_memcpy", .name = names[o->kind] };
   site_args(t, &s, o);
   text_arg(&s, "tensor", t->plan->tensors.items[b->tensor].name);
-  number_arg(&s, "bytes", b->bytes);
+  number_arg(&s, "bytes", copy_bytes(t->plan, t->ops, o));
   return s;
 }
 
@@ -180,7 +180,7 @@ static void put_copy(tracer *t, uint32_t op)
     put_slice(t, op, &s);
   else
     put_work(t, op, &s);
-  put_rate(t, op, copy_host_buffer(t->ops, o)->bytes);
+  put_rate(t, op, copy_bytes(t->plan, t->ops, o));
   bool leaves = o->kind == OP_D2H || o->kind == OP_DISK_WRITE;
   chrome_flow(&t->to->chrome, leaves ? CHROME_FLOW_FROM : CHROME_FLOW_TO, t->process, track_of(o),
               "offloaded", (uint64_t)t->rank->number << 32 | kept_buffer(t, o),

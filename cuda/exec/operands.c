@@ -12,7 +12,7 @@ static plan_view bytes_view(int64_t bytes)
   return (plan_view){ .dtype = DTYPE_BYTE, .rank = 1, .shape = { bytes }, .strides = { 1 } };
 }
 
-/* Copies move the bytes of the host's buffer, messages the bytes that they state. */
+/* Copies move the bytes of the host's part, messages the bytes that they state. */
 static plan_view view_of(const rank_run *r, const op_call *c, uint32_t i)
 {
   assert(i < c->count && op_works((op_kind)c->op->kind));
@@ -20,7 +20,9 @@ static plan_view view_of(const rank_run *r, const op_call *c, uint32_t i)
   const plan *p = r->exec->plan;
   if (kind == OP_SEND || kind == OP_RECV) return bytes_view(p->messages.items[c->op->arg].bytes);
   if (op_is_copy(kind) && plan_op_view(p, c->op, i).whole) {
-    return bytes_view(op_buffer(r, c, kind == OP_D2H || kind == OP_DISK_READ)->bytes);
+    bool part = c->op->arg != 0;
+    return bytes_view(part ? copy_bytes(p, r->stage->ops_of, c->op)
+                           : op_buffer(r, c, kind == OP_D2H || kind == OP_DISK_READ)->bytes);
   }
   return stage_view(r->stage, c->op, i);
 }

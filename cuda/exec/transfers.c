@@ -38,7 +38,10 @@ static const char *copy_view(rank_run *r, const op_call *c)
 {
   uint32_t device = copy_device_operand(c->op);
   const plan_view *v = &c->views[device];
-  unsigned char *contiguous = op_buffer(r, c, !device)->data, *next = contiguous;
+  const plan_view *host = &c->views[!device];
+  unsigned char *contiguous =
+      op_buffer(r, c, !device)->data + host->offset * dtype_bytes((dtype)host->dtype);
+  unsigned char *next = contiguous;
   unsigned char *seen = op_buffer(r, c, device)->data;
   view_runs w = runs_of(v);
   int64_t size = dtype_bytes((dtype)v->dtype), row_bytes = w.length * size, at;

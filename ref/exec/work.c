@@ -55,7 +55,7 @@ static plan_view bytes_view(int64_t bytes)
   return (plan_view){ .dtype = DTYPE_BYTE, .rank = 1, .shape = { bytes }, .strides = { 1 } };
 }
 
-/* Copies move the bytes of the host's buffer, messages the bytes that they state. */
+/* Copies move the bytes of the host's part, messages the bytes that they state. */
 static plan_view view_of(const ref_exec *e, const job *j, uint32_t i)
 {
   assert(op_works((op_kind)j->op->kind) && i < j->count);
@@ -65,7 +65,9 @@ static plan_view view_of(const ref_exec *e, const job *j, uint32_t i)
     return bytes_view(e->plan->messages.items[j->op->arg].bytes);
   if (op_is_copy(kind) && plan_op_view(e->plan, j->op, i).whole) {
     uint32_t host = operand(j, kind == OP_D2H || kind == OP_DISK_READ);
-    return bytes_view(r->buffers[host].cell->bytes);
+    bool part = j->op->arg != 0;
+    return bytes_view(part ? copy_bytes(e->plan, r->stage->ops_of, j->op)
+                           : r->buffers[host].cell->bytes);
   }
   return stage_view(r->stage, j->op, i);
 }
@@ -217,7 +219,10 @@ static void run_copy(ref_exec *e, const job *j)
     if (!disk_read(&e->disk, from->file_at, cell_data(to), to->bytes, e->d)) exec_refused(e);
   } else {
     bool out = copy_device_operand(j->op) == 0;
-    copy_elements(cell_data(out ? from : to), cell_data(out ? to : from), &j->views[!out], out);
+    const plan_view *host = &j->views[out];
+    unsigned char *contiguous = cell_data(out ? to : from);
+    contiguous += host->offset * dtype_bytes((dtype)host->dtype);
+    copy_elements(cell_data(out ? from : to), contiguous, &j->views[!out], out);
   }
 }
 

@@ -94,7 +94,7 @@ static void add_copy(exchange_samples *to, const measured_step *s, uint32_t rank
 {
   const rank_plan *r = &s->plan->ranks[rank];
   const plan_op *o = &r->ops.items[op];
-  int64_t bytes = copy_host_buffer(r, o)->bytes;
+  int64_t bytes = copy_bytes(s->plan, r, o);
   bool out = o->kind == OP_D2H;
   assert(op_is_copy((op_kind)o->kind));
   if (bytes >= LEAST_BYTES)

@@ -5,6 +5,8 @@
 
 #include "sim/compile/walk.h"
 
+static const plan_view whole = { .whole = 1 };
+
 entry_place act_place(const walk *w, instance_id i, uint32_t entry)
 {
   const instance *in = walk_instance(w, i);
@@ -98,8 +100,8 @@ void walk_number_host_keys(walk *w)
   *ARRAY_PUSH(&w->host_keys) = (host_key){ 0 };
   for (uint32_t c = 0; c < w->chunk_count; c++)
     for (uint32_t i = 1; i < w->programs[c]->entries.count; i++)
-      for (int whole = 0; whole < 2; whole++) {
-        host_key key = key_of(w, &w->programs[c]->entries.items[i], whole != 0);
+      for (int storage = 0; storage < 2; storage++) {
+        host_key key = key_of(w, &w->programs[c]->entries.items[i], storage != 0);
         host_key_row(w, &key);
       }
 }
@@ -118,6 +120,13 @@ void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_
   made->operands = first;
   made->reads = made->writes = 1;
   made->site = w->plan->tensors.items[tensor].site;
+}
+
+void walk_copy_parts(walk *w, const plan_view *source, const plan_view *target)
+{
+  plan_op *last = &w->rank->ops.items[w->rank->ops.count - 1];
+  assert(copy_may_be_part((op_kind)last->kind));
+  last->arg = plan_copy_views(w->plan, source, target);
 }
 
 void walk_copy_kernel(walk *w, plan_stream stream, walk_operand_view from, walk_operand_view to,
@@ -207,17 +216,17 @@ static void count_group(walk *w, instance_id i, uint32_t group, int64_t bytes)
 
 /* The entry's view of its buffer on the device for a copy that makes `bytes` of it. FSDP2 pads a
  * weight to equal shards: the weight is the first part. */
-static uint32_t copied_view(walk *w, const saved_entry *e, copy_form form, uint32_t view,
-                            uint32_t source, int64_t bytes)
+static plan_view copied_view(const walk *w, const saved_entry *e, copy_form form, uint32_t view,
+                             uint32_t source, int64_t bytes)
 {
-  if (form == COPY_VIEW && view != 0) return view;
-  if (form == COPY_GATHERED || w->rank->buffers.items[source].bytes == bytes) return 0;
+  if (form == COPY_VIEW && view != 0) return w->plan->views.items[view];
+  if (form == COPY_GATHERED || w->rank->buffers.items[source].bytes == bytes) return whole;
   plan_view first = { .dtype = w->plan->tensors.items[e->tensor].dtype,
                       .rank = 1,
                       .shape = { bytes / e->element_bytes },
                       .strides = { 1 } };
   assert(e->parameter_number != 0 && w->rank->buffers.items[source].bytes > bytes);
-  return plan_view_row(w->plan, &first);
+  return first;
 }
 
 static void copy_to(walk *w, instance_id i, uint32_t entry, const offload_how *how, uint32_t host)
@@ -230,9 +239,9 @@ static void copy_to(walk *w, instance_id i, uint32_t entry, const offload_how *h
   count_group(w, i, e->group, w->rank->buffers.items[host].bytes);
   uint32_t view = view_on_device(e, in, entry);
   uint32_t copied = how->form == COPY_GATHERED ? gather(w, e, view, source, how->stream) : source;
+  plan_view seen = copied_view(w, e, how->form, view, source, w->rank->buffers.items[host].bytes);
   walk_copy(w, OP_D2H, how->stream, copied, host, e->tensor);
-  w->rank->ops.items[w->rank->ops.count - 1].arg =
-      copied_view(w, e, how->form, view, source, w->rank->buffers.items[host].bytes);
+  walk_copy_parts(w, &seen, &whole);
   in->packed_alone[entry] = in->alone[entry] || how->form != COPY_STORAGE;
   if (copied != source) walk_drop_reference(w, copied);
   if (how->record_stream) walk_mark_stream(w, source, how->stream);

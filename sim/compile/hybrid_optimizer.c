@@ -117,15 +117,15 @@ static void gradient_out(const hybrid *h, const hybrid_tensor *t)
 {
   assert(t->on_host && t->o.gradient != t->gradient);
   uint32_t tensor = h->w->rank->buffers.items[t->o.gradient].tensor;
-  uint32_t view = plan_view_row(h->w->plan, &t->gradient_view);
   if (t->gradient_view.dtype == DTYPE_FP32) {
     walk_copy(h->w, OP_D2H, h->out, t->gradient, t->o.gradient, tensor);
-    h->w->rank->ops.items[h->w->rank->ops.count - 1].arg = view;
+    walk_copy_parts(h->w, &t->gradient_view, &whole);
     return;
   }
   uint32_t block = fp32_block(h, t, h->out);
-  cast(h, t, h->out, (walk_operand_view){ t->gradient, view }, (walk_operand_view){ block, 0 },
-       (dtype)t->gradient_view.dtype);
+  cast(h, t, h->out,
+       (walk_operand_view){ t->gradient, plan_view_row(h->w->plan, &t->gradient_view) },
+       (walk_operand_view){ block, 0 }, (dtype)t->gradient_view.dtype);
   walk_copy(h->w, OP_D2H, h->out, block, t->o.gradient, tensor);
   walk_drop_reference(h->w, block);
 }

@@ -6,6 +6,8 @@
 #include "sim/base/units.h"
 #include "sim/compile/take_static.h"
 
+static const plan_view whole = { .whole = 1 };
+
 enum { SIDES = 2, WINDOWS = 2, WINDOW_ALIGNMENT_BYTES = 256 };
 
 /* Of a parameter: allocations of the list, NO_PARAMETER where it has none. */
@@ -257,7 +259,8 @@ static void copy(walk *w, const state_chunks *c, op_kind kind, uint32_t allocati
   assert(copy_may_be_part(kind));
   walk_copy(w, kind, stream, kind == OP_D2H ? device : host, kind == OP_D2H ? host : device,
             tensor_of(w, c, allocation));
-  w->rank->ops.items[w->rank->ops.count - 1].arg = plan_view_row(w->plan, &c->view[allocation]);
+  const plan_view *part = &c->view[allocation];
+  walk_copy_parts(w, kind == OP_D2H ? part : &whole, kind == OP_D2H ? &whole : part);
   walk_mark_stream(w, device, stream);
 }
 

@@ -173,10 +173,12 @@ uint32_t walk_host_alloc(walk *w, int64_t bytes, uint32_t tensor, uint32_t key);
 typedef struct walk_operand_view {
   uint32_t buffer, view;
 } walk_operand_view;
-/* Emits a copy; its site is the tensor's. The next function emits a kernel that copies within the
- * device. */
+/* Emits a copy; its site is the tensor's. */
 void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_t to,
                uint32_t tensor);
+/* The copy between device and host that was emitted last is one of these parts. */
+void walk_copy_parts(walk *w, const plan_view *source, const plan_view *target);
+/* Emits a kernel that copies within the device. */
 void walk_copy_kernel(walk *w, plan_stream stream, walk_operand_view from, walk_operand_view to,
                       uint32_t tensor, int64_t elements, int64_t traffic_bytes);
 /* References to a device buffer. */

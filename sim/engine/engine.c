@@ -345,11 +345,11 @@ static void post_copy(engine *e, rank_state *r, plan_stream stream, uint32_t ind
                                              [OP_DISK_READ] = LANE_DISK_READ };
   const plan_buffer *b = copy_host_buffer(r->plan, o);
   assert(op_is_copy((op_kind)o->kind) && index < r->issued && !r->streams[stream].posted);
-  int64_t more_ps = copy_slowed_by_ps(e, r, index, b->bytes);
+  int64_t bytes = copy_bytes(e->plan, r->plan, o), more_ps = copy_slowed_by_ps(e, r, index, bytes);
   r->out->waiting_slows_ps += more_ps;
   links_post(e->links, r->number, lanes[o->kind], (uint32_t)stream,
              &(link_copy){ .ready_ps = ready_ps,
-                           .bytes = b->bytes,
+                           .bytes = bytes,
                            .more_ps = more_ps,
                            .pageable = b->purpose == CLASS_PAGEABLE_HOST });
   r->streams[stream].posted = true;
@@ -674,7 +674,8 @@ static void slow_rank(void *context, uint32_t i)
   const slowing *x = context;
   const rank_state *r = &x->engine->ranks[i];
   assert(r->out->end_of_rank_ps <= x->times->step_ps);
-  const undisturbed u = { r->plan, r->costs, r->out->start_ps, r->out->end_ps, x->times->step_ps };
+  const undisturbed u = { x->engine->plan,  r->plan,        r->costs,
+                          r->out->start_ps, r->out->end_ps, x->times->step_ps };
   x->ppm[i] = slowdown_ppm(&u, x->engine->machine, &x->memory[i]);
 }
 

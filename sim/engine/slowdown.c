@@ -297,7 +297,7 @@ static int64_t copy_slowdown_ppm(const undisturbed *u, const machine *m, uint32_
   int64_t permille =
       out ? m->link.waiting_slowdown_d2h_permille : m->link.waiting_slowdown_h2d_permille;
   int64_t taken_ps = u->end_ps[op] - u->start_ps[op];
-  int64_t alone_ps = host_copy_ps(m, copy_host_buffer(u->plan, o)->bytes, out);
+  int64_t alone_ps = host_copy_ps(m, copy_bytes(u->of, u->plan, o), out);
   assert(taken_ps >= 0 && alone_ps >= 0);
   if (taken_ps == 0) return 0;
   int64_t meets_ps = spans_meet_ps(waiting, u->start_ps[op], u->end_ps[op]);

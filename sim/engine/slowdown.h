@@ -30,6 +30,7 @@
 
 /* A rank whose ops ran from start_ps[op] to end_ps[op], in an iteration of step_ps. */
 typedef struct undisturbed {
+  const plan *of;
   const rank_plan *plan;
   const call_cost *costs; /* by call */
   const int64_t *start_ps, *end_ps;

@@ -69,7 +69,7 @@ static bool token_of_op(const plan *p, const rank_plan *r, uint32_t op, token *t
   }
   if (o->kind != OP_D2H && o->kind != OP_H2D) return false;
   t->class = o->kind == OP_D2H ? FIT_D2H : FIT_H2D;
-  t->bytes = copy_host_buffer(r, o)->bytes;
+  t->bytes = copy_bytes(p, r, o);
   return true;
 }
 

@@ -113,7 +113,7 @@ static void assert_arg(rank_check *c, const plan_op *o)
   case OP_KERNEL:
   case OP_COLLECTIVE: assert_call_op(c, o); return;
   case OP_D2H:
-  case OP_H2D: assert(o->arg < c->plan->views.count); return;
+  case OP_H2D: assert(o->arg == 0 || o->arg + 1 < c->plan->views.count); return;
   case OP_RECORD:
     assert(o->arg == c->next_event && o->arg < c->rank->events);
     c->next_event++;

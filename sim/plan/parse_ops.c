@@ -179,16 +179,16 @@ static bool read_call_op(parser *p, plan_op *op)
   return true;
 }
 
-/* A copy or a message moves whole buffers; only a copy's buffer on the device may be a part of one. */
+/* A message or a file moves whole buffers; what is copied between device and host may be a part of one. */
 static bool read_whole_operands(parser *p, plan_op *op)
 {
   if (!read_operands(p, op)) return false;
-  uint32_t count = (uint32_t)op->reads + op->writes, part = count;
-  if (copy_may_be_part((op_kind)op->kind)) part = copy_device_operand(op);
-  if (part < count) op->arg = plan_view_row(p->plan, &p->views[part]);
-  assert(part >= count || op->arg < p->plan->views.count);
+  uint32_t count = (uint32_t)op->reads + op->writes;
+  bool parts = copy_may_be_part((op_kind)op->kind);
+  if (parts && op->reads == 1 && op->writes == 1)
+    op->arg = plan_copy_views(p->plan, &p->views[0], &p->views[1]);
   for (uint32_t i = 0; i < count; i++)
-    if (i != part && !p->views[i].whole)
+    if (!parts && !p->views[i].whole)
       return diag_error(p->d, p->operand_at[i], "%s moves a whole buffer; found a part of one",
                         op_name((op_kind)op->kind));
   return true;

@@ -116,6 +116,13 @@ uint32_t plan_view_row(plan *p, const plan_view *view)
   return view->whole ? 0 : view_list_row(p, view, 1);
 }
 
+uint32_t plan_copy_views(plan *p, const plan_view *source, const plan_view *target)
+{
+  plan_view views[] = { *source, *target };
+  assert(source->rank <= PLAN_VIEW_DIMS && target->rank <= PLAN_VIEW_DIMS);
+  return all_whole(views, 2) ? 0 : view_list_row(p, views, 2);
+}
+
 void plan_call_views(plan *p, plan_call *call, const plan_view *views, uint32_t count)
 {
   bool whole = all_whole(views, count);
@@ -127,7 +134,7 @@ void plan_call_views(plan *p, plan_call *call, const plan_view *views, uint32_t 
 plan_view plan_op_view(const plan *p, const plan_op *o, uint32_t i)
 {
   uint32_t row = 0;
-  if (copy_may_be_part((op_kind)o->kind) && i == copy_device_operand(o)) row = o->arg;
+  if (copy_may_be_part((op_kind)o->kind) && o->arg != 0) row = o->arg + i;
   if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) {
     const plan_call *call = &p->calls.items[o->arg];
     assert(call->views == 0 || i < call->view_count);
@@ -136,6 +143,12 @@ plan_view plan_op_view(const plan *p, const plan_op *o, uint32_t i)
   }
   assert(row < p->views.count && i < (uint32_t)o->reads + o->writes);
   return p->views.items[row];
+}
+
+int64_t bytes_of_view(const plan_view *v)
+{
+  assert(v->dtype < DTYPES);
+  return view_elements(v) * dtype_bytes((dtype)v->dtype);
 }
 
 int64_t view_elements(const plan_view *v)

@@ -41,8 +41,8 @@ enum {
  *   HOST_FREE    host    buffer   -               ... is returned, to its pool if it has one
  *   KERNEL       any     call     reads, writes   a kernel
  *   COLLECTIVE   any     call     reads, writes   a collective of the call's group
- *   D2H          any     view     source, target  device to host memory; view: of the source
- *   H2D          any     view     source, target  host to device memory; view: of the target
+ *   D2H          any     views    source, target  device to host memory
+ *   H2D          any     views    source, target  host to device memory
  *   DISK_WRITE   any     -        source, target  host memory to a file
  *   DISK_READ    any     -        source, target  a file to host memory
  *   RECORD       any     event    -               the event happens when the stream gets here
@@ -327,11 +327,14 @@ void plan_assert_valid(const plan *p);
 uint32_t plan_call_row(plan *p, const plan_call *call);
 /* The row of one view in plan.views. */
 uint32_t plan_view_row(plan *p, const plan_view *view);
+/* The row of the views of a copy's source and target, which is its op's arg; 0: both are whole. */
+uint32_t plan_copy_views(plan *p, const plan_view *source, const plan_view *target);
 /* Sets the views of a call's operands: `count` views, whose unused bytes are zero. */
 void plan_call_views(plan *p, plan_call *call, const plan_view *views, uint32_t count);
 /* The view of an op's operand number `i`, counting reads, then writes. */
 plan_view plan_op_view(const plan *p, const plan_op *o, uint32_t i);
 int64_t view_elements(const plan_view *v);
+int64_t bytes_of_view(const plan_view *v);
 /* Whether the elements are contiguous. */
 bool view_is_contiguous(const plan_view *v);
 
@@ -381,8 +384,7 @@ static inline bool op_is_message(op_kind kind)
   return kind == OP_SEND || kind == OP_RECV;
 }
 
-/* Of a copy between device and host the device's side may be a part of a buffer: the operand, which has the
- * view that the op's arg names. */
+/* Of a copy between device and host both sides may be a part of a buffer; the host's part is contiguous. */
 static inline bool copy_may_be_part(op_kind kind)
 {
   return kind == OP_D2H || kind == OP_H2D;
@@ -393,12 +395,20 @@ static inline uint32_t copy_device_operand(const plan_op *o)
   return o->kind == OP_H2D;
 }
 
-/* The buffer whose size is the copy's: the one on the host. */
+/* The buffer whose size is the copy's, if all of it is copied: the one on the host. */
 static inline const plan_buffer *copy_host_buffer(const rank_plan *r, const plan_op *o)
 {
   bool to_host = o->kind == OP_D2H || o->kind == OP_DISK_READ;
 
   return &r->buffers.items[r->operands.items[o->operands + to_host]];
+}
+
+/* What a copy moves: the host's part. */
+static inline int64_t copy_bytes(const plan *p, const rank_plan *r, const plan_op *o)
+{
+  const plan_view *part = &p->views.items[o->arg + (o->kind == OP_D2H)];
+
+  return o->arg == 0 || part->whole ? copy_host_buffer(r, o)->bytes : bytes_of_view(part);
 }
 
 const char *op_name(op_kind kind);

@@ -162,6 +162,31 @@ static bool check_view(plan_validator *v, const plan_op *op, uint32_t i, const o
                     r->buffers.items[id].bytes);
 }
 
+/* What a copy's operand has, or the part of it that is seen. */
+static int64_t side_bytes(const plan_validator *v, const plan_op *op, uint32_t i)
+{
+  plan_view part = plan_op_view(v->plan, op, i);
+  assert(i < 2);
+  return part.whole ? current(v)->buffers.items[current(v)->operands.items[op->operands + i]].bytes
+                    : bytes_of_view(&part);
+}
+
+/* A copy between a part of the host's buffer and the device's, or a part of it of the same size. */
+static bool check_parts(plan_validator *v, const plan_op *op, const op_source *where)
+{
+  uint32_t host = op->kind == OP_D2H;
+  plan_view own = plan_op_view(v->plan, op, host), other = plan_op_view(v->plan, op, !host);
+  int64_t bytes = side_bytes(v, op, host), seen = side_bytes(v, op, !host);
+  assert(copy_may_be_part((op_kind)op->kind));
+  if (!own.whole && !view_is_contiguous(&own))
+    return diag_error(v->d, where->operands[host],
+                      "a copy's part of a host buffer is contiguous; this one is not");
+  if (other.whole ? seen >= bytes : seen == bytes) return true;
+  return diag_error(v->d, where->operands[!host],
+                    "the device's side of the copy has %" PRId64 " bytes, the host's %" PRId64,
+                    seen, bytes);
+}
+
 /* A copy moves the bytes of its host buffer. */
 static bool check_copy(plan_validator *v, const plan_op *op, const op_source *where)
 {
@@ -169,6 +194,7 @@ static bool check_copy(plan_validator *v, const plan_op *op, const op_source *wh
   const plan_buffer *buffers = current(v)->buffers.items;
   int host = op->kind == OP_D2H || op->kind == OP_DISK_READ;
   assert(op_is_copy((op_kind)op->kind) && op->reads == 1 && op->writes == 1);
+  if (copy_may_be_part((op_kind)op->kind) && op->arg != 0) return check_parts(v, op, where);
   if (buffers[operands[host]].bytes <= buffers[operands[!host]].bytes) return true;
   return diag_error(v->d, where->operands[!host],
                     "%%%" PRIu32 " has %" PRId64 " bytes; the copy is of the %" PRId64

@@ -27,6 +27,7 @@ static void take_times(rank_prediction *out, const rank_timeline *t, int64_t ste
 
 typedef struct op_walk {
   rank_prediction *out;
+  const plan *of;
   const rank_plan *plan;
   const rank_timeline *times; /* NULL: figures that need none */
   bool in_optimizer;
@@ -54,7 +55,7 @@ static void add_copy(op_walk *w, uint32_t op)
 {
   rank_prediction *out = w->out;
   const plan_op *o = &w->plan->ops.items[op];
-  int64_t bytes = copy_host_buffer(w->plan, o)->bytes;
+  int64_t bytes = copy_bytes(w->of, w->plan, o);
   int64_t optimizer_ps = w->in_optimizer ? taken_ps(w, op) : 0;
   assert(bytes >= 0);
   if (o->kind == OP_D2H) {
@@ -72,9 +73,10 @@ static void add_copy(op_walk *w, uint32_t op)
 
 /* What is copied, what an optimizer on the host takes (arithmetic, and copies from its mark on), and host
  * memory that is not page-locked. Kernels are most ops, and most of them are the GPU's. */
-static void take_ops(rank_prediction *out, const rank_plan *p, const rank_timeline *t)
+static void take_ops(rank_prediction *out, const plan *of, const rank_plan *p,
+                     const rank_timeline *t)
 {
-  op_walk w = { .out = out, .plan = p, .times = t };
+  op_walk w = { .out = out, .of = of, .plan = p, .times = t };
   for (uint32_t i = 0; i < p->residents; i++)
     add_pageable(&w, i, 1);
   for (uint32_t i = 0; i < p->ops.count; i++) {
@@ -267,7 +269,7 @@ static void take_figures(turn *t, iteration_kind kind, uint32_t rank)
   const rank_timeline *times = times_of(t, kind, rank);
   rank_prediction *out = &r->predicted[kind].ranks[rank];
   take_memory_in_order(out, &t->in_order[kind][rank]);
-  take_ops(out, &p->ranks[rank], times);
+  take_ops(out, p, &p->ranks[rank], times);
   if (times == NULL) return;
   if (r->explains_peaks) explain_peak(out, p, &t->modules[kind], rank, &t->rank_memory[rank]);
   take_times(out, times, setting_run_times(r, kind)->step_ps);

@@ -126,23 +126,31 @@ static void test_contents_move(void **state)
 }
 
 /* The even elements as rows, then a transpose of all, which is copied element by element. The first goes back
- * to where it was. */
+ * to where it was; its second half also alone. */
 static void test_views_are_copied(void **state)
 {
   (void)state;
   bench b;
-  bench_init(&b, ONE_RANK ALLOC("%0", "x") FILL("%0", "1") HOST("%1", "pinned_host")
-                     HOST("%2", "pinned_host") ALLOC("%3", "y") ALLOC(
-                         "%4", "y") "  kernel compute fill fp32 elements=4 value=2 16 bytes -> "
-                                    "%0{fp32+1:4/2}\n"
-                                    "  d2h compute %0{fp32+0:2x4/1x2} -> %1\n"
-                                    "  d2h compute %0{fp32+0:2x2x2/1x4x2} -> %2\n"
-                                    "  h2d compute %1 -> %3\n"
-                                    "  h2d compute %2 -> %4\n" ALLOC("%5", "y")
-                                        FILL("%5", "7") "  h2d compute %1 -> %5{fp32+0:2x4/1x2}\n");
+  bench_init(
+      &b,
+      ONE_RANK ALLOC("%0", "x") FILL("%0", "1") HOST("%1", "pinned_host") HOST("%2", "pinned_host")
+          ALLOC("%3", "y") ALLOC(
+              "%4", "y") "  kernel compute fill fp32 elements=4 value=2 16 bytes -> "
+                         "%0{fp32+1:4/2}\n"
+                         "  d2h compute %0{fp32+0:2x4/1x2} -> %1\n"
+                         "  d2h compute %0{fp32+0:2x2x2/1x4x2} -> %2\n"
+                         "  h2d compute %1 -> %3\n"
+                         "  h2d compute %2 -> %4\n" ALLOC("%5", "y") FILL(
+                             "%5", "7") "  h2d compute %1 -> %5{fp32+0:2x4/1x2}\n" ALLOC("%6", "y")
+                             FILL("%6", "7") "  h2d compute %1{fp32+4:4} -> %6\n"
+                                             "  d2h compute %6{fp32+0:2} -> %2{fp32+6:2}\n"
+                                             "  h2d compute %2{fp32+6:2} -> %6{fp32+4:2}\n");
   expect_done(&b);
   const float *back = cuda_exec_data(b.exec, 0, 5), *before = cuda_exec_data(b.exec, 0, 0);
   assert_memory_equal(back, before, ELEMENTS * sizeof *back);
+  const float *half = cuda_exec_data(b.exec, 0, 6);
+  for (int i = 0; i < ELEMENTS; i++)
+    assert_float_equal(half[i], i < 6 ? 2 : 7, 0);
   for (uint32_t buffer = 3; buffer < 5; buffer++) {
     const float *data = cuda_exec_data(b.exec, 0, buffer);
     for (int i = 0; i < ELEMENTS; i++)

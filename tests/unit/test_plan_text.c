@@ -479,8 +479,10 @@ static void test_view_messages(void **state)
     { BUFFERS "kernel compute copy 8 bytes %0{u8+6:8/-1}\n", OUT },
     { BUFFERS "kernel compute copy 8 bytes %0{u8+7:3x3/-6x3}\n", OUT },
     { BUFFERS "kernel compute copy 8 bytes %0{fp64+9223372036854775807}\n", OUT },
-    { BUFFERS "h2d h2d %1{u8+0:4} -> %0\n",
-      "t.plan:7:9: error: h2d moves a whole buffer; found a part of one" },
+    { BUFFERS "h2d h2d %1{u8+0:2x2/4x1} -> %0\n",
+      "t.plan:7:9: error: a copy's part of a host buffer is contiguous; this one is not" },
+    { BUFFERS "h2d h2d %1{u8+0:4} -> %0{u8+0:8}\n",
+      "t.plan:7:23: error: the device's side of the copy has 8 bytes, the host's 4" },
     { BUFFERS "h2d h2d %1 -> %0{u8+5:4}\n",
       "t.plan:7:15: error: the part of %0 exceeds it; it has 8 bytes" },
   };
