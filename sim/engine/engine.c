@@ -94,6 +94,10 @@ typedef struct engine {
   host_costs host;
 } engine;
 
+/* The clock is found again while compute is busy for so much more of the step than when it was last
+ * found; each time less is left. */
+enum { BUSIER_PPM = 5000, MOST_FOLLOWS = 4 };
+
 /* 26 days: only an input file can ask for that. The sum of three fits in int64. */
 #define TIME_LIMIT_PS CAP
 
@@ -665,33 +669,54 @@ static common common_of(const plan *p, const machine *m, const hold_list *holds,
 typedef struct slowing {
   const timeline *times;
   const engine *engine;
-  const int64_t **ppm; /* by rank and op */
-  arena *memory;       /* by rank */
+  slowdown *of;  /* by rank */
+  arena *memory; /* by rank */
 } slowing;
+
+static rank_times times_of(const slowing *x, uint32_t i)
+{
+  const rank_state *r = &x->engine->ranks[i];
+  assert(r->out->end_of_rank_ps <= x->times->step_ps);
+  return (rank_times){ x->engine->plan,  r->plan,        r->costs,
+                       r->out->start_ps, r->out->end_ps, x->times->step_ps };
+}
 
 static void slow_rank(void *context, uint32_t i)
 {
   const slowing *x = context;
-  const rank_state *r = &x->engine->ranks[i];
-  assert(r->out->end_of_rank_ps <= x->times->step_ps);
-  const undisturbed u = { x->engine->plan,  r->plan,        r->costs,
-                          r->out->start_ps, r->out->end_ps, x->times->step_ps };
-  x->ppm[i] = slowdown_ppm(&u, x->engine->machine, &x->memory[i]);
+  rank_times u = times_of(x, i);
+  x->of[i] = slowdown_at_full_clock(&u, x->engine->machine, &x->memory[i]);
 }
 
-/* By rank and op; NULL: nothing is slowed. */
-static const int64_t **slowdown_of_ranks(const timeline *t, const engine *e, uint32_t threads,
-                                         arena *a)
+/* By rank; NULL: nothing is slowed. */
+static slowdown *slowdown_of_ranks(const timeline *t, const engine *e, uint32_t threads, arena *a)
 {
-  slowing x = { t, e, ARENA_ARRAY(a, const int64_t *, t->rank_count),
+  slowing x = { t, e, ARENA_ARRAY(a, slowdown, t->rank_count),
                 ARENA_ARRAY(a, arena, t->rank_count) };
   bool slowed = false;
   parallel_for(t->rank_count, threads, slow_rank, &x);
   for (uint32_t i = 0; i < t->rank_count; i++) {
     arena_take(a, &x.memory[i]);
-    slowed |= x.ppm[i] != NULL;
+    slowed |= x.of[i].ppm != NULL;
   }
-  return slowed ? x.ppm : NULL;
+  return slowed ? x.of : NULL;
+}
+
+static void follow_rank(void *context, uint32_t i)
+{
+  const slowing *x = context;
+  rank_times u = times_of(x, i);
+  if (x->of[i].ppm != NULL) slowdown_follow(&x->of[i], &u, x->engine->machine, &x->memory[i]);
+}
+
+static void follow_ranks(const timeline *t, const engine *e, slowdown *of, uint32_t threads)
+{
+  arena scratch = { 0 };
+  slowing x = { t, e, of, ARENA_ARRAY(&scratch, arena, t->rank_count) };
+  parallel_for(t->rank_count, threads, follow_rank, &x);
+  for (uint32_t i = 0; i < t->rank_count; i++)
+    arena_release(&x.memory[i]);
+  arena_release(&scratch);
 }
 
 /* Resets the figures, which the next simulation adds up op by op. */
@@ -793,6 +818,35 @@ static bool run(timeline *t, engine *e, diag *d)
   return complete;
 }
 
+/* Parts per million of the step during which a rank computes. */
+static int64_t busy_ppm(const timeline *t, uint32_t rank)
+{
+  return t->step_ps == 0 ? 0 : muldiv_i64(t->ranks[rank].compute_busy_ps, 1000000, t->step_ps);
+}
+
+static void note_busy(const timeline *t, int64_t *busy)
+{
+  for (uint32_t i = 0; i < t->rank_count; i++)
+    busy[i] = busy_ppm(t, i);
+}
+
+static bool is_busier(const timeline *t, const int64_t *before)
+{
+  for (uint32_t i = 0; i < t->rank_count; i++)
+    if (busy_ppm(t, i) > before[i] + BUSIER_PPM) return true;
+  return false;
+}
+
+static bool run_slowed(timeline *t, engine *e, const slowdown *of, const common *c, arena *a,
+                       diag *d)
+{
+  forget_figures(t);
+  *e = engine_new(t, e->plan, e->machine, e->places, c, a);
+  for (uint32_t i = 0; i < t->rank_count; i++)
+    e->ranks[i].slowdown_ppm = of[i].ppm;
+  return run(t, e, d);
+}
+
 bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_place *places,
                    const hold_list *holds, uint32_t threads, diag *d)
 {
@@ -804,14 +858,15 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
   common c = common_of(p, m, holds, &scratch);
   engine e = engine_new(t, p, m, places, &c, &scratch);
   bool complete = run(t, &e, d);
-  const int64_t **ppm = complete ? slowdown_of_ranks(t, &e, threads, &scratch) : NULL;
-  assert(!complete || t->step_ps >= 0);
-  if (ppm != NULL) {
-    forget_figures(t);
-    e = engine_new(t, p, m, places, &c, &scratch);
-    for (uint32_t i = 0; i < p->rank_count; i++)
-      e.ranks[i].slowdown_ppm = ppm[i];
-    complete = run(t, &e, d);
+  slowdown *of = complete ? slowdown_of_ranks(t, &e, threads, &scratch) : NULL;
+  int64_t *busy = ARENA_ARRAY(&scratch, int64_t, p->rank_count);
+  for (int follows = 0; complete && of != NULL && follows <= MOST_FOLLOWS; follows++) {
+    if (follows > 0) {
+      if (!is_busier(t, busy)) break;
+      follow_ranks(t, &e, of, threads);
+    }
+    note_busy(t, busy);
+    complete = run_slowed(t, &e, of, &c, &scratch, d);
   }
   arena_release(&scratch);
   return complete;

@@ -26,7 +26,7 @@ typedef struct work {
 } work;
 
 /* NCCL's kernels take multiprocessors and memory bandwidth from compute, and compute from them. */
-static bool is_joined(const undisturbed *u, uint32_t op)
+static bool is_joined(const rank_times *u, uint32_t op)
 {
   const plan_op *o = &u->plan->ops.items[op];
   return o->kind == OP_COLLECTIVE && o->stream != STREAM_COMPUTE && u->costs[o->arg].joined &&
@@ -39,7 +39,7 @@ static bool is_work(op_kind kind)
   return kind == OP_KERNEL || kind == OP_COLLECTIVE || kind == OP_SEND || kind == OP_RECV;
 }
 
-static work work_of(const undisturbed *u)
+static work work_of(const rank_times *u)
 {
   work w = { 0 };
   for (uint32_t i = 0; i < u->plan->ops.count; i++) {
@@ -86,7 +86,7 @@ static int by_begin(const void *left, const void *right)
   return (a->begin_ps > b->begin_ps) - (a->begin_ps < b->begin_ps);
 }
 
-static span_list spans_of(const undisturbed *u, const op_list *ops, arena *a)
+static span_list spans_of(const rank_times *u, const op_list *ops, arena *a)
 {
   span_list l = { .items = ARENA_ARRAY(a, span, ops->count), .count = ops->count };
   for (uint32_t i = 0; i < ops->count; i++)
@@ -146,7 +146,7 @@ static int64_t spans_meet_ps(span_list *l, int64_t begin_ps, int64_t end_ps)
 
 /* Adds to each kernel the share of its time during which copies run, in parts per million, times
  * the slowdown by copies. */
-static bool add_copies(int64_t *ppm, const undisturbed *u, const work *w, bool out, arena *a)
+static bool add_copies(int64_t *ppm, const rank_times *u, const work *w, bool out, arena *a)
 {
   bool adds = false;
   span_list copies = spans_of(u, out ? &w->out : &w->back, a); /* as the copy engine runs them */
@@ -181,14 +181,14 @@ static void merge_spans(span_list *l)
   l->count = kept;
 }
 
-static bool is_on_compute(const undisturbed *u, uint32_t op)
+static bool is_on_compute(const rank_times *u, uint32_t op)
 {
   const plan_op *o = &u->plan->ops.items[op];
   assert(o->kind == OP_KERNEL);
   return o->stream == STREAM_COMPUTE && u->end_ps[op] > u->start_ps[op];
 }
 
-static span_list compute_spans(const undisturbed *u, const work *w, arena *a)
+static span_list compute_spans(const rank_times *u, const work *w, arena *a)
 {
   span_list l = { .items = ARENA_ARRAY(a, span, w->kernels.count) };
   for (uint32_t k = 0; k < w->kernels.count; k++) {
@@ -200,7 +200,7 @@ static span_list compute_spans(const undisturbed *u, const work *w, arena *a)
   return l;
 }
 
-static bool add_share(int64_t *ppm, const undisturbed *u, uint32_t op, span_list *beside)
+static bool add_share(int64_t *ppm, const rank_times *u, uint32_t op, span_list *beside)
 {
   int64_t permille = u->costs[u->plan->ops.items[op].arg].collective_permille;
   if (permille == 0) return false;
@@ -210,7 +210,7 @@ static bool add_share(int64_t *ppm, const undisturbed *u, uint32_t op, span_list
   return more > 0;
 }
 
-static bool add_collectives(int64_t *ppm, const undisturbed *u, const work *w, arena *a)
+static bool add_collectives(int64_t *ppm, const rank_times *u, const work *w, arena *a)
 {
   bool adds = false;
   if (w->joined.count == 0) return false;
@@ -239,7 +239,7 @@ typedef struct edge_list {
   uint32_t count, capacity;
 } edge_list;
 
-static void add_edges(edge_list *l, const undisturbed *u, uint32_t beside)
+static void add_edges(edge_list *l, const rank_times *u, uint32_t beside)
 {
   for (uint32_t i = 0; i < u->plan->ops.count; i++) {
     const plan_op *o = &u->plan->ops.items[i];
@@ -276,7 +276,7 @@ static span_list spans_between(const edge_list *l, arena *a)
 }
 
 /* The spans in which two streams other than compute have work and one of them waits; sorted. */
-static span_list waiting_spans(const undisturbed *u, uint32_t beside, arena *a)
+static span_list waiting_spans(const rank_times *u, uint32_t beside, arena *a)
 {
   if (__builtin_popcount(beside) < FEWEST_STREAMS) return (span_list){ 0 };
   edge_list edges = { 0 };
@@ -289,7 +289,7 @@ static span_list waiting_spans(const undisturbed *u, uint32_t beside, arena *a)
 }
 
 /* A copy that other GPUs slow down more than waiting streams would is not lengthened further. */
-static int64_t copy_slowdown_ppm(const undisturbed *u, const machine *m, uint32_t op,
+static int64_t copy_slowdown_ppm(const rank_times *u, const machine *m, uint32_t op,
                                  span_list *waiting)
 {
   const plan_op *o = &u->plan->ops.items[op];
@@ -306,7 +306,7 @@ static int64_t copy_slowdown_ppm(const undisturbed *u, const machine *m, uint32_
   return more_ps > 0 ? capped_muldiv(more_ps, MILLION, alone_ps) : 0;
 }
 
-static bool add_waiting_to(int64_t *ppm, const undisturbed *u, const machine *m,
+static bool add_waiting_to(int64_t *ppm, const rank_times *u, const machine *m,
                            const op_list *copies, span_list *waiting)
 {
   bool adds = false;
@@ -319,7 +319,7 @@ static bool add_waiting_to(int64_t *ppm, const undisturbed *u, const machine *m,
   return adds;
 }
 
-static bool add_waiting(int64_t *ppm, const undisturbed *u, const work *w, const machine *m,
+static bool add_waiting(int64_t *ppm, const rank_times *u, const work *w, const machine *m,
                         arena *a)
 {
   if (w->out.count + w->back.count == 0) return false;
@@ -332,7 +332,7 @@ static bool add_waiting(int64_t *ppm, const undisturbed *u, const work *w, const
 /* ---- kernels of a copying stream ------------------------------------------------------------- */
 
 /* A kernel of the copying stream gets multiprocessors when compute's kernel of that time is done. */
-static bool add_occupied(int64_t *ppm, const undisturbed *u, const work *w, arena *a)
+static bool add_occupied(int64_t *ppm, const rank_times *u, const work *w, arena *a)
 {
   if (!w->copying_kernels) return false;
   bool adds = false;
@@ -353,42 +353,103 @@ static bool add_occupied(int64_t *ppm, const undisturbed *u, const work *w, aren
 
 /* ---- power ----------------------------------------------------------------------------------- */
 
-static bool add_power(int64_t *ppm, const undisturbed *u, const work *w, const machine *m)
+/* The times without what power adds to compute's kernels; compute waits as in the times. */
+typedef struct full_clock {
+  const rank_times *times;
+  span_list compute; /* compute's kernels; none: the times are at full clock, */
+  int64_t *saved_ps; /* ... by which each of them and all before are shorter */
+} full_clock;
+
+static full_clock full_clock_of(const rank_times *u, const op_list *kernels,
+                                const int64_t *power_ppm, arena *a)
 {
-  const plan_op *ops = u->plan->ops.items;
+  full_clock f = { u,
+                   { .items = ARENA_ARRAY(a, span, kernels->count) },
+                   ARENA_ARRAY(a, int64_t, kernels->count) };
+  int64_t saved_ps = 0;
+  for (uint32_t k = 0; k < kernels->count; k++) {
+    uint32_t i = kernels->items[k];
+    if (!is_on_compute(u, i)) continue;
+    int64_t alone_ps = u->costs[u->plan->ops.items[i].arg].ps;
+    int64_t more_ps = capped_muldiv(alone_ps, power_ppm[i], MILLION);
+    saved_ps += min_i64(more_ps, u->end_ps[i] - u->start_ps[i]);
+    f.saved_ps[f.compute.count] = saved_ps;
+    f.compute.items[f.compute.count++] = (span){ u->start_ps[i], u->end_ps[i] };
+  }
+  assert(is_sorted(&f.compute) && saved_ps >= 0);
+  return f;
+}
+
+static int64_t at_full_clock(full_clock *f, int64_t at_ps)
+{
+  uint32_t k = first_after(&f->compute, at_ps);
+  int64_t saved_ps = k == 0 ? 0 : f->saved_ps[k - 1];
+  if (k == f->compute.count || f->compute.items[k].begin_ps >= at_ps) return at_ps - saved_ps;
+  const span *kernel = &f->compute.items[k];
+  int64_t own_ps = muldiv_i64(f->saved_ps[k] - saved_ps, at_ps - kernel->begin_ps,
+                              kernel->end_ps - kernel->begin_ps);
+  assert(own_ps >= 0 && "a lower clock makes no kernel shorter");
+  return at_ps - saved_ps - own_ps;
+}
+
+static power_curve curve_of(full_clock *f, const op_list *kernels)
+{
+  const rank_times *u = f->times;
+  power_curve curve = power_curve_new(at_full_clock(f, u->step_ps));
+  ARRAY_RESERVE(&curve.streams[STREAM_COMPUTE], kernels->count); /* nearly all are there */
+  for (uint32_t k = 0; k < kernels->count; k++) {
+    uint32_t i = kernels->items[k];
+    const plan_op *o = &u->plan->ops.items[i];
+    power_curve_add(&curve, (plan_stream)o->stream, at_full_clock(f, u->start_ps[i]),
+                    at_full_clock(f, u->end_ps[i]), u->costs[o->arg].energy_nj);
+  }
+  return curve;
+}
+
+/* Replaces what power adds to each kernel by what it adds in these times. */
+static bool set_power(slowdown *s, full_clock *f, const op_list *kernels, const machine *m)
+{
+  const rank_times *u = f->times;
   bool adds = false;
   if (m->gpu.power_limit_w == 0) return false;
-  power_curve curve = power_curve_new(u->step_ps);
-  ARRAY_RESERVE(&curve.streams[STREAM_COMPUTE], w->kernels.count); /* nearly all are there */
-  for (uint32_t k = 0; k < w->kernels.count; k++) {
-    uint32_t i = w->kernels.items[k];
-    power_curve_add(&curve, (plan_stream)ops[i].stream, u->start_ps[i], u->end_ps[i],
-                    u->costs[ops[i].arg].energy_nj);
-  }
-  for (uint32_t k = 0; k < w->kernels.count; k++) {
-    uint32_t i = w->kernels.items[k];
-    int64_t permille = u->costs[ops[i].arg].power_permille;
+  power_curve curve = curve_of(f, kernels);
+  for (uint32_t k = 0; k < kernels->count; k++) {
+    uint32_t i = kernels->items[k];
+    int64_t permille = u->costs[u->plan->ops.items[i].arg].power_permille;
     if (permille == 0) continue;
-    int64_t excess = power_curve_excess_ppm(&curve, m, u->start_ps[i]);
+    int64_t excess = power_curve_excess_ppm(&curve, m, at_full_clock(f, u->start_ps[i]));
     assert(permille > 0 && excess >= 0);
-    ppm[i] += muldiv_i64(excess, permille, 1000);
-    adds |= ppm[i] > 0;
+    int64_t power_ppm = muldiv_i64(excess, permille, 1000);
+    s->ppm[i] += power_ppm - s->power_ppm[i];
+    s->power_ppm[i] = power_ppm;
+    adds |= power_ppm > 0;
   }
   power_curve_free(&curve);
   return adds;
 }
 
-const int64_t *slowdown_ppm(const undisturbed *u, const machine *m, arena *a)
+slowdown slowdown_at_full_clock(const rank_times *u, const machine *m, arena *a)
 {
-  int64_t *ppm = ARENA_ARRAY(a, int64_t, u->plan->ops.count);
+  slowdown s = { ARENA_ARRAY(a, int64_t, u->plan->ops.count),
+                 ARENA_ARRAY(a, int64_t, u->plan->ops.count) };
   work w = work_of(u);
+  full_clock f = { .times = u };
   assert(u->step_ps >= 0);
-  bool slowed = add_copies(ppm, u, &w, true, a);
-  slowed |= add_copies(ppm, u, &w, false, a);
-  slowed |= add_waiting(ppm, u, &w, m, a);
-  slowed |= add_collectives(ppm, u, &w, a);
-  slowed |= add_occupied(ppm, u, &w, a);
-  slowed |= add_power(ppm, u, &w, m);
+  bool slowed = add_copies(s.ppm, u, &w, true, a);
+  slowed |= add_copies(s.ppm, u, &w, false, a);
+  slowed |= add_waiting(s.ppm, u, &w, m, a);
+  slowed |= add_collectives(s.ppm, u, &w, a);
+  slowed |= add_occupied(s.ppm, u, &w, a);
+  slowed |= set_power(&s, &f, &w.kernels, m);
   work_release(&w);
-  return slowed ? ppm : NULL;
+  return slowed ? s : (slowdown){ 0 };
+}
+
+void slowdown_follow(slowdown *s, const rank_times *slowed, const machine *m, arena *a)
+{
+  assert(s->ppm != NULL && s->power_ppm != NULL && slowed->step_ps >= 0);
+  work w = work_of(slowed);
+  full_clock f = full_clock_of(slowed, &w.kernels, s->power_ppm, a);
+  set_power(s, &f, &w.kernels, m);
+  work_release(&w);
 }

@@ -19,7 +19,10 @@
  * 3 percent back, as long as that lasts. In pipelines with virtual stages and overlapped exchanges
  * that is nearly always so. docs/08-real-gpu.md describes the measurement.
  *
- * All of them come from a simulation without slowdowns.
+ * All of them come from a simulation without slowdowns. A lower clock makes kernels longer and copies not, so
+ * compute may wait less for copies than at full clock: then it is busier, and draws more power, than
+ * that simulation says. If so, the excess is found again from the slowed times, less what power adds to
+ * compute's kernels (slowdown_follow).
  */
 #ifndef OFFSIM_SIM_ENGINE_SLOWDOWN_H
 #define OFFSIM_SIM_ENGINE_SLOWDOWN_H
@@ -29,16 +32,24 @@
 #include "sim/plan/plan.h"
 
 /* A rank whose ops ran from start_ps[op] to end_ps[op], in an iteration of step_ps. */
-typedef struct undisturbed {
+typedef struct rank_times {
   const plan *of;
   const rank_plan *plan;
   const call_cost *costs; /* by call */
   const int64_t *start_ps, *end_ps;
   int64_t step_ps;
-} undisturbed;
+} rank_times;
 
-/* By op, slowdown in parts per million of its time alone (kernels: call_cost.ps, copies:
- * host_copy_ps). NULL: no op is slowed. */
-const int64_t *slowdown_ppm(const undisturbed *u, const machine *m, arena *a);
+/* By op, in parts per million of its time alone (kernels: call_cost.ps, copies: host_copy_ps). */
+typedef struct slowdown {
+  int64_t *ppm;       /* all of it; NULL: no op is slowed */
+  int64_t *power_ppm; /* the part of it that power throttling adds */
+} slowdown;
+
+/* `u`: times without slowdowns. */
+slowdown slowdown_at_full_clock(const rank_times *u, const machine *m, arena *a);
+
+/* Replaces the part of power throttling. `slowed`: the times that `s` led to. */
+void slowdown_follow(slowdown *s, const rank_times *slowed, const machine *m, arena *a);
 
 #endif

@@ -84,3 +84,17 @@ def test_memory_has_no_clock(predict):
         for key in ("static_bytes", "requested_peak_bytes", "steady_allocated_peak_bytes", "simulated_saving_bytes", "d2h_bytes",
                     "host_pinned_peak_bytes"):
             assert one[key] == other[key]
+
+
+@pytest.mark.parametrize("level_bytes", [12685685043, 12 << 30])
+def test_a_copy_that_a_lower_clock_hides_makes_nobody_faster(predict, level_bytes):
+    """At full clock compute waits for copies; slowed, it does not, so it draws what it draws without copies. With copies
+    that slow no kernel, the step is then that without offload."""
+    settings = (*RECOMPUTE, "recompute_layers=([0,1]*8)", "selective_checkpointing=true",
+                "selective_checkpointing_save=attention,aten::mm", "system=planned", f"planned_device_bytes={level_bytes}")
+    beside = [(f"{kind}_slowdown_{way}_permille", 0) for kind in ("gemm", "memory") for way in ("d2h", "h2d")]
+    never, slowed = (predict(LAYERS, "H200-SXM", *settings, changed=beside + power) for power in ([NEVER], []))
+    assert never["result"]["ranks"][0]["exposed_d2h_s"] > 0.004 * never["result"]["step_time_s"]
+    waits_s = slowed["result"]["ranks"][0]["exposed_d2h_s"]
+    assert waits_s < 0.002 * slowed["result"]["step_time_s"]
+    assert 0 <= slowed["result"]["step_time_s"] - slowed["baseline"]["step_time_s"] <= waits_s
