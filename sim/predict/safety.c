@@ -23,13 +23,11 @@ plan_safety plan_safety_of(const plan *p, const plan *before, uint32_t threads)
 {
   arena scratch = { 0 };
   verification v;
-  verify_plan(&v, p, before, threads, &scratch);
+  verify_errors(&v, p, before, threads, &scratch);
   plan_safety found = { .errors = v.counts[SEVERITY_ERROR] };
-  for (uint32_t f = 0; f < v.findings.count && found.first_kind == NULL; f++) {
-    const finding *one = &v.findings.items[f];
-    if (finding_severity_of((finding_kind)one->kind) != SEVERITY_ERROR) continue;
-    found.first_kind = finding_name((finding_kind)one->kind);
-    found.first_rank = one->rank;
+  if (v.findings.count > 0) {
+    found.first_kind = finding_name((finding_kind)v.findings.items[0].kind);
+    found.first_rank = v.findings.items[0].rank;
   }
   assert(v.safe == (found.errors == 0) && v.safe == (found.first_kind == NULL));
   verification_release(&v);

@@ -6,6 +6,7 @@ void report_use(rank_walk *w, finding_kind kind, uint32_t first, uint32_t second
                 uint32_t reused, bool step_before)
 {
   assert(second < w->plan->ops.count && (step_before || first <= second + 1));
+  if (w->v->errors_alone && !is_error(kind)) return;
   add_finding(w->v, (finding){ .kind = (uint8_t)kind,
                                .step_before = step_before,
                                .rank = w->rank,

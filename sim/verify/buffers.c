@@ -86,6 +86,7 @@ static void take_block(rank_walk *w, uint32_t buffer)
 static void report_mark(rank_walk *w, finding_kind kind, uint32_t stream, uint32_t use,
                         uint32_t index)
 {
+  if (w->v->errors_alone) return;
   report(w, kind, use, index, w->plan->ops.items[index].arg, NO_BUFFER);
   w->v->findings.items[w->v->findings.count - 1].stream = (uint8_t)stream;
 }
@@ -99,11 +100,13 @@ static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
   const part *all = &w->parts.items[c->parts];
   uses u;
   const uint32_t *last = all->last;
+  uint32_t users = all->users;
   if (all->next != NO_PART) {
     u = cell_uses(w, c, whole_memory);
     last = u.last;
+    users = w->order->streams;
   }
-  for (uint32_t left = w->order->streams | op->operands; left != 0; left &= left - 1) {
+  for (uint32_t left = users | op->operands; left != 0; left &= left - 1) {
     uint32_t s = (uint32_t)__builtin_ctz(left);
     bool named = op->operands >> s & 1;
     assert(s < DEVICE_STREAMS);
@@ -170,6 +173,7 @@ static void touch(rank_walk *w, const cell *c, part *used, uint32_t op, bool wri
 {
   if (c->lasting) note_early(w, c->buffer, used, op, writes);
   used->last[w->plan->ops.items[op].stream] = op + 1;
+  used->users |= UINT32_C(1) << w->plan->ops.items[op].stream;
   if (!writes) return;
   used->write = op + 1;
   used->write_stream = w->plan->ops.items[op].stream;
@@ -196,7 +200,7 @@ static void report_read(rank_walk *w, const cell *c, byte_range bytes, uint32_t 
 static void read_buffer(rank_walk *w, uint32_t buffer, byte_range bytes, uint32_t op)
 {
   const cell *c = living_cell(w, buffer);
-  bool right = c->written;
+  bool right = c->written || has_contents(w, buffer);
   for (uint32_t i = parts_in(&w->parts, c->parts, bytes); i != NO_PART;
        i = next_part(&w->parts, i, bytes)) {
     part *from = &w->parts.items[i];
@@ -256,8 +260,8 @@ static bool may_be_written(const rank_walk *w, const part *to, uint32_t op)
 {
   const progress *known = &w->order->at[op]->own;
   uint32_t own = w->plan->ops.items[op].stream;
-  assert(w->order->streams >> own & 1);
-  for (uint32_t left = w->order->streams & ~(UINT32_C(1) << own); left != 0; left &= left - 1) {
+  assert((w->order->streams >> own & 1) && (to->users & ~w->order->streams) == 0);
+  for (uint32_t left = to->users & ~(UINT32_C(1) << own); left != 0; left &= left - 1) {
     uint32_t s = (uint32_t)__builtin_ctz(left);
     if (!knows_use(known, s, to->last[s])) return false;
   }

@@ -10,6 +10,15 @@ void find_buffer_races(verification *v, uint32_t rank, const plan *before, arena
 /* Adds the deadlocks and the collectives that a rank never issues, and sets `stuck`. */
 void find_deadlocks(verification *v, arena *a);
 
+static inline bool is_error(finding_kind kind)
+{
+#define X(name, text, severity, meaning)                                                           \
+  | (SEVERITY_##severity == SEVERITY_ERROR ? 1u << FINDING_##name : 0u)
+  const uint32_t errors = 0 VERIFY_FINDINGS(X);
+#undef X
+  return errors >> kind & 1;
+}
+
 static inline void add_finding(verification *v, finding f)
 {
   *ARRAY_PUSH(&v->findings) = f;

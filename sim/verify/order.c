@@ -40,6 +40,7 @@ typedef struct ordering {
   const progress *(*messages)[2];
   const communicators *communicators;
   meetings **meetings; /* [rank][communicator] */
+  bool news;           /* what waits say is noted */
   arena *memory;
 } ordering;
 
@@ -148,7 +149,7 @@ static bool run_host(const ordering *o, rank_state *r)
     const plan_op *op = &r->plan->ops.items[r->issued];
     if (op_is_host_wait((op_kind)op->kind) && !is_recorded_later(r, op->arg, r->issued)) {
       if (!r->recorded[op->arg]) break;
-      r->out->news[r->issued] = news_of(o, &r->host, &r->event[op->arg]);
+      if (o->news) r->out->news[r->issued] = news_of(o, &r->host, &r->event[op->arg]);
       learn(o, &r->host, &r->event[op->arg]);
       r->host_noted = NULL;
       r->wait_op[r->wait_count] = r->issued;
@@ -272,7 +273,7 @@ static bool learn_from_event(const ordering *o, rank_state *r, stream_state *s, 
 {
   if (is_recorded_later(r, event, s->next)) return true;
   if (!r->recorded[event]) return false;
-  r->out->news[s->next] = news_of(o, &s->knows, &r->event[event]);
+  if (o->news) r->out->news[s->next] = news_of(o, &s->knows, &r->event[event]);
   learn(o, &s->knows, &r->event[event]);
   s->noted = NULL;
   return true;
@@ -371,7 +372,7 @@ static void open_rank(ordering *o, rank_order *out, uint32_t number)
   out->at = ARENA_ARRAY(o->memory, const knowledge *, p->ops.count);
   for (uint32_t i = 0; i < p->ops.count; i++)
     out->at[i] = &nothing;
-  out->news = ARENA_ARRAY(o->memory, uint16_t, p->ops.count);
+  if (o->news) out->news = ARENA_ARRAY(o->memory, uint16_t, p->ops.count);
   out->record_of = ARENA_ARRAY(o->memory, uint32_t, p->events);
   memset(out->record_of, 0xff, p->events * sizeof *out->record_of);
   uint32_t waits = 0;
@@ -399,11 +400,11 @@ static void open_meetings(ordering *o, uint32_t rank)
         ARENA_ARRAY(o->memory, const progress *, c->rosters[rank][k].count);
 }
 
-plan_order plan_order_new(const plan *p, arena *a)
+plan_order plan_order_new(const plan *p, bool news, arena *a)
 {
   plan_order made = { .ranks = ARENA_ARRAY(a, rank_order, p->rank_count),
                       .communicators = communicators_of(p, a) };
-  ordering o = { .plan = p, .memory = a, .communicators = &made.communicators };
+  ordering o = { .plan = p, .memory = a, .news = news, .communicators = &made.communicators };
   o.ranks = ARENA_ARRAY(a, rank_state, p->rank_count);
   o.messages = arena_alloc(a, p->messages.count, sizeof *o.messages);
   o.meetings = ARENA_ARRAY(a, meetings *, p->rank_count);
@@ -468,6 +469,7 @@ static progress known_step_before(const rank_plan *r, const rank_order *o, uint3
 
 bool is_implied(const rank_plan *r, const rank_order *o, uint32_t wait)
 {
+  assert(o->news != NULL && "asked for");
   uint16_t news = o->news[wait];
   if (news == 0 || (news & NEWS_OF_STEP) != 0) return news == 0;
   progress without = known_step_before(r, o, wait, news), with = known_step_before(r, o, wait, 0);

@@ -61,8 +61,9 @@ typedef struct rank_order {
    * learnt nothing share one, whose part about their own stream is that of the first. */
   const knowledge **at;
   uint32_t *record_of; /* by event: the op that records it, NO_OP */
-  uint16_t *news;      /* by op: what a WAIT or HOST_WAIT says that was not known (NEWS_OF_STEP) */
-  progress end;        /* what the compute stream and the host thread know to be done at the end */
+  /* By op: what a WAIT or HOST_WAIT says that was not known (NEWS_OF_STEP); NULL: not asked for. */
+  uint16_t *news;
+  progress end; /* what the compute stream and the host thread know to be done at the end */
   /* What each stream and the host thread know at the end. A stream includes what the host thread
    * knows: whatever the next step issues comes after that. Others: as above. */
   progress tail[STREAMS];
@@ -75,9 +76,9 @@ typedef struct plan_order {
   communicators communicators;
 } plan_order;
 
-/* From `a`. An event that is waited for before it is recorded in program order orders nothing, as
- * in CUDA. */
-plan_order plan_order_new(const plan *p, arena *a);
+/* From `a`, with the news of waits if `news` is set. An event that is waited for before it is recorded in
+ * program order orders nothing, as in CUDA. */
+plan_order plan_order_new(const plan *p, bool news, arena *a);
 
 /* Whether the iteration builds the model: then no step comes before it, and it is not repeated. */
 bool is_first_step(const rank_plan *p);
@@ -97,7 +98,7 @@ static inline bool is_done_before(const rank_plan *r, const rank_order *o, uint3
   return o->at[second]->own.done_to[a->stream] >= done_with(first);
 }
 
-/* Whether a WAIT or HOST_WAIT is for something that is certainly done by then anyway. */
+/* Whether a WAIT or HOST_WAIT is for something that is certainly done by then anyway. Needs the news. */
 bool is_implied(const rank_plan *r, const rank_order *o, uint32_t wait);
 
 /* Whether op `first` of the rank in a step is done when `second` begins in the step after, which

@@ -14,6 +14,7 @@ typedef struct part {
   byte_range bytes;
   uint32_t next;                 /* the part that begins where this one ends, NO_PART: none */
   uint32_t last[DEVICE_STREAMS]; /* by stream: the last op that touched it */
+  uint32_t users;                /* streams that have one, a bit each */
   uint32_t write;                /* the last op that wrote it */
   uint8_t write_stream;          /* ... on this stream */
   uint16_t touched; /* bit mask of the streams that have touched it in this step, ... */

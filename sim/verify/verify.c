@@ -61,7 +61,7 @@ static void look_at_wait(verification *v, uint32_t rank, uint32_t index, bool *a
   awaited[event] = true;
   if (record == NO_OP || record > index)
     report(v, FINDING_WAIT_BEFORE_RECORD, rank, record, index);
-  else if (is_implied(&v->plan->ranks[rank], o, index))
+  else if (!v->errors_alone && is_implied(&v->plan->ranks[rank], o, index))
     report(v, FINDING_IMPLIED_WAIT, rank, record, index);
 }
 
@@ -72,7 +72,7 @@ static void look_at_waits(verification *v, uint32_t rank, arena *a)
   for (uint32_t i = 0; i < p->ops.count; i++)
     if (p->ops.items[i].kind == OP_WAIT || op_is_host_wait((op_kind)p->ops.items[i].kind))
       look_at_wait(v, rank, i, awaited);
-  for (uint32_t e = 0; e < p->events; e++)
+  for (uint32_t e = 0; e < p->events && !v->errors_alone; e++)
     if (!awaited[e] && v->order.ranks[rank].record_of[e] != NO_OP)
       report(v, FINDING_UNUSED_EVENT, rank, NO_OP, v->order.ranks[rank].record_of[e]);
 }
@@ -279,7 +279,10 @@ typedef struct verifying {
 
 static verification new_of_rank(const verifying *x, uint32_t rank)
 {
-  verification v = { .plan = x->all->plan, .order = x->all->order, .stuck = x->all->stuck };
+  verification v = { .plan = x->all->plan,
+                     .order = x->all->order,
+                     .errors_alone = x->all->errors_alone,
+                     .stuck = x->all->stuck };
   arena scratch = { 0 };
   find_buffer_races(&v, rank, x->before, &scratch);
   find_event_faults(&v, rank, &scratch);
@@ -308,10 +311,18 @@ static void take_findings(verification *v, verification *of_rank)
   verification_release(of_rank);
 }
 
-void verify_plan(verification *v, const plan *p, const plan *before, uint32_t threads, arena *a)
+static verification new_verification(const plan *p, bool errors_alone, arena *a)
 {
-  *v = (verification){ .plan = p, .order = plan_order_new(p, a) };
-  find_deadlocks(v, a);
+  verification v = { .plan = p,
+                     .order = plan_order_new(p, !errors_alone, a),
+                     .errors_alone = errors_alone };
+  find_deadlocks(&v, a);
+  return v;
+}
+
+static void verify_ranks(verification *v, const plan *before, uint32_t threads, arena *a)
+{
+  const plan *p = v->plan;
   verifying x = { v, before, ARENA_ARRAY(a, verification, p->rank_count) };
   parallel_for(p->rank_count, threads, verify_rank, &x);
   for (uint32_t r = 0; r < p->rank_count; r++)
@@ -321,25 +332,30 @@ void verify_plan(verification *v, const plan *p, const plan *before, uint32_t th
   for (uint32_t i = 0; i < v->findings.count; i++)
     v->counts[finding_severity_of((finding_kind)v->findings.items[i].kind)]++;
   v->safe = v->counts[SEVERITY_ERROR] == 0;
+  assert(!v->errors_alone || v->counts[SEVERITY_ERROR] == v->findings.count);
 }
 
-static bool has_error(const verification *v)
+void verify_plan(verification *v, const plan *p, const plan *before, uint32_t threads, arena *a)
 {
-  for (uint32_t i = 0; i < v->findings.count; i++)
-    if (finding_severity_of((finding_kind)v->findings.items[i].kind) == SEVERITY_ERROR) return true;
-  return false;
+  *v = new_verification(p, false, a);
+  verify_ranks(v, before, threads, a);
+}
+
+void verify_errors(verification *v, const plan *p, const plan *before, uint32_t threads, arena *a)
+{
+  *v = new_verification(p, true, a);
+  verify_ranks(v, before, threads, a);
 }
 
 bool plan_is_safe(const plan *p, const plan *before)
 {
   arena scratch = { 0 };
-  verification v = { .plan = p, .order = plan_order_new(p, &scratch) };
-  find_deadlocks(&v, &scratch);
+  verification v = new_verification(p, true, &scratch);
   verifying x = { &v, before, NULL };
-  bool safe = !has_error(&v);
+  bool safe = v.findings.count == 0;
   for (uint32_t r = 0; safe && r < p->rank_count; r++) {
     verification of_rank = new_of_rank(&x, r);
-    safe = !has_error(&of_rank);
+    safe = of_rank.findings.count == 0;
     verification_release(&of_rank);
   }
   verification_release(&v);

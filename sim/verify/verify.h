@@ -91,7 +91,8 @@ typedef struct verification {
   finding_place_array places;
   /* Messages and collectives whose other side the plan does not have: assumed to come. */
   uint64_t assumed;
-  bool stuck; /* some op never ends */
+  bool errors_alone; /* warnings and advice are not looked for */
+  bool stuck;        /* some op never ends */
   uint64_t counts[SEVERITIES];
   bool safe; /* no error */
 } verification;
@@ -100,9 +101,11 @@ typedef struct verification {
  * not depend on `threads`, at least 1. The order that findings refer to is in `a`; release the
  * verification too. */
 void verify_plan(verification *v, const plan *p, const plan *before, uint32_t threads, arena *a);
+/* The same, but its errors alone: most that can be said of a safe plan is advice. */
+void verify_errors(verification *v, const plan *p, const plan *before, uint32_t threads, arena *a);
 void verification_release(verification *v);
 
-/* The same answer alone, which ends with the first rank that has an error. */
+/* Whether there is an error; ends with the first rank that has one. */
 bool plan_is_safe(const plan *p, const plan *before);
 
 const char *finding_name(finding_kind kind);

@@ -15,6 +15,30 @@ enum { TEXT_BYTES = 512 };
 #define BF16   " bf16[1024,512] 1048576 bytes "
 #define KERNEL "  kernel compute elementwise bf16 elements=524288 1048576 bytes "
 
+/* Without warnings and advice, the same errors are found. */
+static void assert_errors_alone(const verification *all)
+{
+  arena a = { 0 };
+  verification v;
+  uint32_t same = 0;
+  verify_errors(&v, all->plan, NULL, 1, &a);
+  assert_int_equal(v.safe, all->safe);
+  for (uint32_t i = 0; i < all->findings.count; i++) {
+    const finding *f = &all->findings.items[i];
+    if (finding_severity_of((finding_kind)f->kind) != SEVERITY_ERROR) continue;
+    assert_true(same < v.findings.count);
+    assert_int_equal(v.findings.items[same].kind, f->kind);
+    assert_int_equal(v.findings.items[same].rank, f->rank);
+    assert_int_equal(v.findings.items[same].first, f->first);
+    assert_int_equal(v.findings.items[same].second, f->second);
+    same++;
+  }
+  assert_int_equal(same, v.findings.count);
+  assert_int_equal(same, v.counts[SEVERITY_ERROR]);
+  verification_release(&v);
+  arena_release(&a);
+}
+
 /* The plan's errors in order: "read_before_write 3" if the second op is number 3 of its rank. Advice,
  * warnings and races with the step before are left out. `missing`: how many of rank 0's last ops are
  * left out. */
@@ -30,6 +54,7 @@ static void assert_errors_without(const char *text, uint32_t missing, const char
   p.ranks[0].ops.count -= missing;
   verify_plan(&v, &p, NULL, 1, &a);
   assert_int_equal(plan_is_safe(&p, NULL), v.safe);
+  assert_errors_alone(&v);
   for (uint32_t i = 0; i < v.findings.count; i++) {
     const finding *f = &v.findings.items[i];
     size_t length = strlen(found);
