@@ -227,7 +227,7 @@ static bool pass_hold(engine *e, rank_state *r)
 static void issue_op(const engine *e, rank_state *r, const plan_op *o)
 {
   assert(o->stream != STREAM_HOST && !r->in_graph && "a graph's ops are issued at its launch");
-  bool is_call = o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE;
+  bool is_call = op_is_call((op_kind)o->kind);
   r->host_ps += host_issue_ps(&e->host, &r->walk, o, is_call ? r->costs[o->arg].host_ps : 0);
 }
 
@@ -291,6 +291,21 @@ static bool pass_queue(const engine *e, rank_state *r, const plan_op *o)
   return true;
 }
 
+/* Passes the ops that take or give back blocks, half of all, up to another one or the next hold. */
+static void pass_blocks(const engine *e, rank_state *r)
+{
+  const plan_op *ops = r->plan->ops.items;
+  int64_t *start_ps = r->out->start_ps, *end_ps = r->out->end_ps, host_ps = r->host_ps;
+  uint32_t i = r->issued, end = r->plan->ops.count < r->hold_at ? r->plan->ops.count : r->hold_at;
+  int64_t each_ps = e->host.issue_ps[OP_ALLOC];
+  assert(each_ps == e->host.issue_ps[OP_FREE]);
+  if (r->in_graph) return;
+  for (; i < end && (ops[i].kind == OP_ALLOC || ops[i].kind == OP_FREE); i++)
+    start_ps[i] = end_ps[i] = host_ps += each_ps;
+  r->issued = i;
+  r->host_ps = host_ps;
+}
+
 /* A copy's size is far from its op in memory, so it is prefetched when the host issues the copy. */
 static bool run_host(engine *e, rank_state *r)
 {
@@ -298,6 +313,8 @@ static bool run_host(engine *e, rank_state *r)
   int64_t from_ps = r->host_ps;
   const plan_op *ops = r->plan->ops.items;
   for (; r->issued < r->plan->ops.count; r->issued++) {
+    pass_blocks(e, r);
+    if (r->issued == r->plan->ops.count) break;
     const plan_op *o = &ops[r->issued];
     bool on_stream = op_runs_on_stream((op_kind)o->kind);
     if (op_is_host_wait((op_kind)o->kind) && !host_wait(e, r, o)) break;
@@ -438,35 +455,44 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
 /* Accumulators' kernels fill the GPU as compute's do, so both together take the sum of their times (a
  * trace of 204 of them: 739 and 34 ms of kernels in 771 ms). The next kernels of compute are
  * lengthened, unless compute waits. */
-static int64_t shared_ps(rank_state *r, plan_stream stream, int64_t ready_ps, int64_t alone_ps)
+static int64_t shared_ps(rank_state *r, plan_stream stream, int64_t idle_ps, int64_t alone_ps)
 {
   if (stream == STREAM_ACCUMULATE) r->accumulated_ps += alone_ps;
   if (stream != STREAM_COMPUTE) return 0;
-  int64_t idle_ps = ready_ps - r->streams[STREAM_COMPUTE].free_ps;
   assert(idle_ps >= 0 && r->accumulated_ps >= 0 && "a stream starts no kernel before it is free");
   int64_t more_ps = max_i64(0, r->accumulated_ps - idle_ps);
   r->accumulated_ps = 0;
   return more_ps;
 }
 
-/* False: it ends after TIME_LIMIT_PS. */
-static bool run_kernel(engine *e, rank_state *r, plan_stream stream, uint32_t index,
-                       int64_t ready_ps)
+/* Runs kernels and collectives up to another op, one that is not issued yet, or one that ends after
+ * TIME_LIMIT_PS. What changes with each is kept in registers. */
+static void run_kernels(engine *e, rank_state *r, plan_stream stream)
 {
-  assert(r->costs[r->plan->ops.items[index].arg].ps <= CAP && ready_ps <= TIME_LIMIT_PS);
-  int64_t alone_ps = r->costs[r->plan->ops.items[index].arg].ps;
-  int64_t end_ps = ready_ps + alone_ps + slowed_by_ps(r, index, alone_ps) +
-                   shared_ps(r, stream, ready_ps, alone_ps);
-  if (end_ps > TIME_LIMIT_PS) {
-    e->too_long = true;
-    return false;
+  stream_state *s = &r->streams[stream];
+  const plan_op *ops = r->plan->ops.items;
+  int64_t *start_ps = r->out->start_ps, *end_ps = r->out->end_ps, free_ps = s->free_ps;
+  uint32_t i = s->next;
+  while (i < r->issued && op_is_call((op_kind)ops[i].kind)) {
+    int64_t alone_ps = r->costs[ops[i].arg].ps, ready_ps = max_i64(free_ps, start_ps[i]);
+    assert(ops[i].stream == stream && alone_ps <= CAP && ready_ps <= TIME_LIMIT_PS);
+    int64_t done_ps = ready_ps + alone_ps + slowed_by_ps(r, i, alone_ps) +
+                      shared_ps(r, stream, ready_ps - free_ps, alone_ps);
+    if (done_ps > TIME_LIMIT_PS) {
+      e->too_long = true;
+      break;
+    }
+    if (stream == STREAM_COMPUTE) {
+      r->out->compute_busy_ps += done_ps - ready_ps;
+      if (ready_ps < r->gap_to_ps) take_back_gap(r, ready_ps, done_ps);
+    }
+    assert(ready_ps <= done_ps && r->following[i] > i && "a stream keeps program order");
+    start_ps[i] = ready_ps;
+    end_ps[i] = free_ps = done_ps;
+    i = r->following[i];
   }
-  if (stream == STREAM_COMPUTE) {
-    r->out->compute_busy_ps += end_ps - ready_ps;
-    if (ready_ps < r->gap_to_ps) take_back_gap(r, ready_ps, end_ps);
-  }
-  finish_op(r, &r->streams[stream], index, ready_ps, end_ps);
-  return true;
+  s->next = i;
+  s->free_ps = free_ps;
 }
 
 /* One op of a stream; false: it has to wait for something that is not known yet. */
@@ -478,7 +504,7 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
   int64_t ready_ps = max_i64(s->free_ps, r->out->start_ps[index]);
   switch ((op_kind)o->kind) {
   case OP_KERNEL:
-  case OP_COLLECTIVE: return run_kernel(e, r, stream, index, ready_ps);
+  case OP_COLLECTIVE: run_kernels(e, r, stream); return !e->too_long;
   case OP_D2H:
   case OP_H2D:
   case OP_DISK_WRITE:

@@ -47,7 +47,7 @@ void host_walk_rank(const host_costs *c, const plan *of, uint32_t rank, const in
   bool in_graph = false;
   for (uint32_t i = 0; i < p->ops.count; i++) {
     const plan_op *o = &p->ops.items[i];
-    bool is_call = o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE;
+    bool is_call = op_is_call((op_kind)o->kind);
     op_ps[i] = 0;
     if (o->kind == OP_MARK)
       op_ps[i] = host_begin_phase_ps(c, &w, &p->marks.items[o->arg]);

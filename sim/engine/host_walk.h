@@ -52,7 +52,7 @@ static inline int64_t host_begin_phase_ps(const host_costs *c, host_walk *w, con
 static inline int64_t host_issue_ps(const host_costs *c, host_walk *w, const plan_op *o,
                                     int64_t call_ps)
 {
-  bool is_call = o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE;
+  bool is_call = op_is_call((op_kind)o->kind);
   if (!is_call) return c->issue_ps[o->kind];
   bool enters = o->site != w->site;
   w->site = o->site;

@@ -36,7 +36,15 @@ static bool is_joined(const rank_times *u, uint32_t op)
 /* Ops that use the part of the GPU that compute uses; copies have separate engines. */
 static bool is_work(op_kind kind)
 {
-  return kind == OP_KERNEL || kind == OP_COLLECTIVE || kind == OP_SEND || kind == OP_RECV;
+  return op_is_call(kind) || op_is_message(kind);
+}
+
+/* Most ops are not. */
+static bool matters(op_kind kind)
+{
+  const uint32_t kinds = 1u << OP_KERNEL | 1u << OP_COLLECTIVE | 1u << OP_SEND | 1u << OP_RECV |
+                         1u << OP_D2H | 1u << OP_H2D;
+  return kinds >> kind & 1;
 }
 
 static work work_of(const rank_times *u)
@@ -44,6 +52,7 @@ static work work_of(const rank_times *u)
   work w = { 0 };
   for (uint32_t i = 0; i < u->plan->ops.count; i++) {
     const plan_op *o = &u->plan->ops.items[i];
+    if (!matters((op_kind)o->kind)) continue;
     op_list *list = o->kind == OP_KERNEL                          ? &w.kernels
                     : o->kind == OP_D2H                           ? &w.out
                     : o->kind == OP_H2D                           ? &w.back

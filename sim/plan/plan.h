@@ -379,6 +379,12 @@ static inline bool op_is_copy(op_kind kind)
   return kind == OP_D2H || kind == OP_H2D || kind == OP_DISK_WRITE || kind == OP_DISK_READ;
 }
 
+/* A kernel or collective: its arg is a call. */
+static inline bool op_is_call(op_kind kind)
+{
+  return kind == OP_KERNEL || kind == OP_COLLECTIVE;
+}
+
 static inline bool op_is_message(op_kind kind)
 {
   return kind == OP_SEND || kind == OP_RECV;

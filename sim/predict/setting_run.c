@@ -71,8 +71,16 @@ static void add_copy(op_walk *w, uint32_t op)
   }
 }
 
+/* Most ops are not: blocks, events and the GPU's kernels. */
+static bool matters(const plan_op *o)
+{
+  const uint32_t kinds = 1u << OP_HOST_ALLOC | 1u << OP_HOST_FREE | 1u << OP_MARK | 1u << OP_D2H |
+                         1u << OP_H2D | 1u << OP_DISK_WRITE | 1u << OP_DISK_READ;
+  return kinds >> o->kind & 1 || o->stream == STREAM_CPU;
+}
+
 /* What is copied, what an optimizer on the host takes (arithmetic, and copies from its mark on), and host
- * memory that is not page-locked. Kernels are most ops, and most of them are the GPU's. */
+ * memory that is not page-locked. */
 static void take_ops(rank_prediction *out, const plan *of, const rank_plan *p,
                      const rank_timeline *t)
 {
@@ -81,6 +89,7 @@ static void take_ops(rank_prediction *out, const plan *of, const rank_plan *p,
     add_pageable(&w, i, 1);
   for (uint32_t i = 0; i < p->ops.count; i++) {
     const plan_op *o = &p->ops.items[i];
+    if (!matters(o)) continue;
     if (o->kind == OP_HOST_ALLOC || o->kind == OP_HOST_FREE)
       add_pageable(&w, o->arg, o->kind == OP_HOST_ALLOC ? 1 : -1);
     else if (t != NULL && o->kind == OP_MARK)
@@ -95,10 +104,9 @@ static void take_ops(rank_prediction *out, const plan *of, const rank_plan *p,
 static plan_mark mark_at(const rank_plan *p, uint32_t at_op)
 {
   assert(p->marks.count > 0);
-  plan_mark found = p->marks.items[0];
-  for (uint32_t i = 0; i <= at_op && i < p->ops.count; i++)
-    if (p->ops.items[i].kind == OP_MARK) found = p->marks.items[p->ops.items[i].arg];
-  return found;
+  for (uint32_t i = at_op < p->ops.count ? at_op + 1 : p->ops.count; i-- > 0;)
+    if (p->ops.items[i].kind == OP_MARK) return p->marks.items[p->ops.items[i].arg];
+  return p->marks.items[0];
 }
 
 /* Where in the model the op is, or what it allocates. */
