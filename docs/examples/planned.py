@@ -28,7 +28,7 @@ class Planned(saved_tensors_hooks):
         super().__init__(self.pack, self.unpack)
         rows = json.load(open(saved))["ranks"][0]["saved"] if saved else []
         self.expected = [row for row in rows if row["action"] == "offload"] if saved else None
-        self.level, self.min_elements, self.pieces = device_bytes, min_elements, None
+        self.level, self.min_elements, self.pieces, self.new = device_bytes, min_elements, None, {}
         self.parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
         self.out, self.back = torch.cuda.Stream(), torch.cuda.Stream()
 
@@ -41,9 +41,16 @@ class Planned(saved_tensors_hooks):
         if self.expected is not None:
             self.leaving = len(self.expected)
         self.pieces, self.on_device, self.away = [], 0, 0
+        self.known, self.new, self.packs = self.new, {}, 0
         return super().__enter__()
 
     def pack(self, t):
+        packed = self.packed(t)
+        self.packs += 1
+        self.make_room(self.known.get(self.packs, 0))
+        return packed
+
+    def packed(self, t):
         storage = t.untyped_storage()
         if not t.is_cuda or t.numel() < self.min_elements or storage.data_ptr() in self.parameters:
             return t
@@ -61,17 +68,20 @@ class Planned(saved_tensors_hooks):
             if row["bytes"] != piece.bytes:
                 raise ValueError(f"the model saves {piece.bytes} bytes where offsim has {row}")
         self.pieces.append(piece)
+        self.new[self.packs] = piece.bytes
         self.on_device += piece.bytes
-        while self.on_device > self.level and self.away < min(self.leaving, len(self.pieces) - 1):
-            torch.cuda.current_stream().wait_event(self.pieces[self.away].copied)
-            self.pieces[self.away].device = None
-            self.on_device -= self.pieces[self.away].bytes
-            self.away += 1
         if len(self.pieces) <= self.leaving:
             piece.device = torch.empty(0, dtype=torch.uint8, device="cuda").set_(storage)
             piece.host = torch.empty(piece.bytes, dtype=torch.uint8, pin_memory=True)
             piece.copied = self.copy(self.out, piece.host, piece.device)
         return piece
+
+    def make_room(self, size):  # for what the next operator saves: the micro-batch before tells how much
+        while self.on_device + size > self.level and self.away < min(self.leaving, len(self.pieces)):
+            torch.cuda.current_stream().wait_event(self.pieces[self.away].copied)
+            self.pieces[self.away].device = None
+            self.on_device -= self.pieces[self.away].bytes
+            self.away += 1
 
     def copy(self, stream, to, source):
         stream.wait_stream(torch.cuda.current_stream())

@@ -8,8 +8,9 @@
  * back last; so of all choices with these bytes, this one leaves the most time between a copy out
  * and the copy back.
  *
- *   forward    A piece that leaves is copied when it is saved. While more than the level is on the
- *              device, compute waits for the oldest copy, and that piece's memory is freed.
+ *   forward    A piece that leaves is copied when it is saved. Before an operator whose result is a piece
+ *              that the level does not hold beside the others, compute waits for the oldest copies, and
+ *              the memory of those pieces is freed.
  *   backward   Before an operator that needs saved tensors, pieces come back, in the order in which
  *              backward needs them, as long as the level allows; its own in any case.
  *
@@ -242,10 +243,16 @@ static void save_piece(engine *x, walk *w, instance_id i, uint32_t k, uint32_t e
   assert(x->now[k].state == PIECE_NONE && "a storage is new once");
   x->now[k] = (piece_now){ .state = PIECE_SAVED, .source = entry, .unused = p->entries };
   x->on_device_bytes += p->bytes;
-  while (x->on_device_bytes > x->level_bytes && x->away < x->pieces->leaving && x->away != k &&
+  if (k < x->pieces->leaving) copy_out(x, w, i, k);
+}
+
+/* What has been copied goes, the oldest first, until the level holds `bytes` more. */
+static void make_room(engine *x, walk *w, instance_id i, int64_t bytes)
+{
+  assert(bytes >= 0);
+  while (x->on_device_bytes + bytes > x->level_bytes && x->away < x->pieces->leaving &&
          x->now[x->away].state == PIECE_SAVED)
     send_away(x, w, i, x->away++);
-  if (k < x->pieces->leaving) copy_out(x, w, i, k);
 }
 
 static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
@@ -255,13 +262,15 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 
   assert(!x->saved[entry] && "packed once");
   x->saved[entry] = true;
-  if (k == NO_PIECE) return;
-  if (x->now[k].state == PIECE_NONE) {
+  if (k != NO_PIECE && x->now[k].state == PIECE_NONE) {
     save_piece(x, w, i, k, entry);
-  } else if (k < x->pieces->leaving) {
+  } else if (k != NO_PIECE && k < x->pieces->leaving) {
     act_share(w, i, entry, x->now[k].source);
     if (x->now[k].state == PIECE_AWAY) act_release(w, i, entry);
   }
+  uint32_t next = entry + 1 < x->entry_count ? x->pieces->of[entry + 1] : NO_PIECE;
+  if (next != NO_PIECE && x->now[next].state == PIECE_NONE)
+    make_room(x, w, i, x->pieces->items[next].bytes);
 }
 
 /* ---- backward ---- */
@@ -389,7 +398,7 @@ const offload_descriptor planned_system = {
   },
   .streams = {
     .leaves = "the storages saved first, until the others fit the level",
-    .waits_for_copy_out = "compute, when the level is reached",
+    .waits_for_copy_out = "compute, before the level is exceeded",
     .memory_goes = "then",
     .comes_back = "as soon as the level allows",
     .into_pool_of = "compute",

@@ -279,7 +279,7 @@ static void add_systems(choosing *x)
 
 /* ---- offload system planned ---- */
 
-enum { PLANNED_LEVELS = 6, PLANNED_LAYER_STEPS = 4 };
+enum { PLANNED_LEVELS = 6, PLANNED_LAYER_STEPS = 4, PLANNED_MLP_STEPS = 16 };
 
 /* What is computed again, of `layers` of the model's, spread evenly. */
 typedef enum checkpoints {
@@ -296,14 +296,15 @@ static const char *const kept_words[] = {
   [CHECKPOINTS_BUT_MLP] = "attention,aten::mm",
 };
 
-/* `count` of the model's layers, spread evenly, as recompute_layers says it. */
+/* `count` of the model's layers, spread evenly, half a distance from both ends, as recompute_layers says
+ * it: so the first copies begin early, and the last are not late. */
 static const char *spread_layers(const choosing *x, int64_t count)
 {
   int64_t layers = x->resolved->model.num_layers;
   const char *text = "(";
   assert(count >= 0 && count <= layers);
   for (int64_t i = 0; i < layers; i++) {
-    bool chosen = (i + 1) * count / layers > i * count / layers;
+    bool chosen = ((i + 1) * count + layers / 2) / layers > (i * count + layers / 2) / layers;
     text = arena_printf(x->memory, "%s%c%d", text, i == 0 ? '[' : ',', chosen);
   }
   return arena_printf(x->memory, "%s])", text);
@@ -340,15 +341,28 @@ static int64_t bound_of(choosing *x, const space_choice *choice)
   return bytes;
 }
 
-/* The levels, each with nothing on the device but what an operator needs (1 byte) and a part of what
- * that leaves of the device: segments take more than tensors do. */
+/* The highest level with which no more than `most_bytes` are allocated, to 16 MiB; 0: none. */
+static int64_t filling_level(choosing *x, checkpoints kind, int64_t layers, int64_t most_bytes)
+{
+  int64_t fits = 0, beyond = x->device_bytes;
+  while (beyond - fits > 16 * MIB) {
+    int64_t level = fits + (beyond - fits) / 2;
+    space_choice choice = planned(x, level, kind, layers);
+    int64_t bytes = bound_of(x, &choice);
+    if (bytes < 0 || bytes > most_bytes)
+      beyond = level;
+    else
+      fits = level;
+  }
+  return fits;
+}
+
+/* Segments take more than tensors do: levels with which tensors take the device or a little less. */
 static void add_filling_levels(choosing *x, checkpoints kind, int64_t layers)
 {
-  static const int64_t parts_of_32[] = { 27, 28, 29, 30, 31, 32 };
-  space_choice least = planned(x, 1, kind, layers);
-  int64_t least_bytes = bound_of(x, &least);
-  for (size_t i = 0; least_bytes >= 0 && i < sizeof parts_of_32 / sizeof *parts_of_32; i++) {
-    int64_t level = muldiv_i64(x->device_bytes, parts_of_32[i], 32) - least_bytes;
+  static const int64_t parts_of_64[] = { 59, 60, 61, 62, 63, 64 };
+  for (size_t i = 0; i < sizeof parts_of_64 / sizeof *parts_of_64; i++) {
+    int64_t level = filling_level(x, kind, layers, muldiv_i64(x->device_bytes, parts_of_64[i], 64));
     if (level > 0) add(x, planned(x, level, kind, layers));
   }
 }
@@ -372,13 +386,15 @@ static void add_planned(choosing *x)
   int64_t between_bytes = least_bytes < 0 ? 0 : most_bytes - least_bytes;
   int64_t layers = x->resolved->model.num_layers;
   add_levels(x, CHECKPOINTS_NONE, 0, between_bytes);
-  for (checkpoints kind = CHECKPOINTS_ALL; kind <= CHECKPOINTS_BUT_MLP; kind++)
-    for (int64_t step = 0, before = kind == CHECKPOINTS_BUT_MLP ? -1 : 0;
-         step <= PLANNED_LAYER_STEPS; step++) {
-      int64_t count = layers * step / PLANNED_LAYER_STEPS;
+  for (checkpoints kind = CHECKPOINTS_ALL; kind <= CHECKPOINTS_BUT_MLP; kind++) {
+    int64_t steps = kind == CHECKPOINTS_BUT_MLP ? PLANNED_MLP_STEPS : PLANNED_LAYER_STEPS;
+    int64_t before = kind == CHECKPOINTS_BUT_MLP ? -1 : 0;
+    for (int64_t step = 0; step <= steps; step++) {
+      int64_t count = layers * step / steps;
       if (count > before) add_levels(x, kind, count, between_bytes);
       before = count;
     }
+  }
 }
 
 /* ---- the axes ---- */

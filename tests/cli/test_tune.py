@@ -138,11 +138,11 @@ def test_keys_are_documented(offsim):
 
 
 def test_hugging_face_models_try_every_system(offsim):
-    found = tune(offsim, "docs/examples/hf-16-layers.yaml", "--gpu-memory", 24, "--best", 50)
+    found = tune(offsim, "docs/examples/hf-16-layers.yaml", "--gpu-memory", 24, "--best", 400)
     assert found["best"] and found["flags"] is None
     assert all(one["reserved_peak_bytes"] <= 24 * 2**30 for one in found["best"])
     systems = {text for one in found["best"] for text in one["set"] if re.match(r"(offload\.)?system=", text)}
-    assert len(systems) > 1
+    assert len(systems) >= 10
 
 
 def test_what_frameworks_have_today_is_named_beside_offsims_own(offsim):
