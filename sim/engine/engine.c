@@ -94,9 +94,8 @@ typedef struct engine {
   host_costs host;
 } engine;
 
-/* The clock is found again while compute is busy for so much more of the step than when it was last
- * found; each time less is left. */
-enum { BUSIER_PPM = 5000, MOST_FOLLOWS = 4 };
+/* Each time less is left. */
+enum { MOST_FOLLOWS = 8 };
 
 /* 26 days: only an input file can ask for that. The sum of three fits in int64. */
 #define TIME_LIMIT_PS CAP
@@ -859,7 +858,7 @@ static void note_busy(const timeline *t, int64_t *busy)
 static bool is_busier(const timeline *t, const int64_t *before)
 {
   for (uint32_t i = 0; i < t->rank_count; i++)
-    if (busy_ppm(t, i) > before[i] + BUSIER_PPM) return true;
+    if (busy_ppm(t, i) > before[i] + ENGINE_BUSIER_PPM) return true;
   return false;
 }
 

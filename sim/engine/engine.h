@@ -22,6 +22,10 @@
 #include "sim/machine/machine.h"
 #include "sim/plan/plan.h"
 
+/* A GPU's clock is found again while compute is busy for so much more of the step, in parts per million, than
+ * in the times that it was found from (slowdown.h). */
+enum { ENGINE_BUSIER_PPM = 5000 };
+
 typedef struct rank_timeline {
   /* By op. Host ops and ops without duration start and end at one time. For ALLOC, FREE, MARK: the
    * host's time. */

@@ -1,183 +1,458 @@
 #include "sim/predict/budget_bound.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 #include "sim/base/units.h"
 #include "sim/compile/compile.h"
-#include "sim/machine/call_time.h"
+#include "sim/engine/costs.h"
+#include "sim/engine/engine.h"
+#include "sim/engine/power.h"
+#include "sim/predict/least_cut.h"
 #include "sim/predict/places.h"
 
-/* ---- the moment at which most is saved ---- */
+enum { PPM = 1000000, PPM_OF_PERMILLE = 1000 };
+
+/* ---- the kernels of a rank, and what they read and write ---- */
 
 typedef struct buffer_use {
   uint32_t first_write; /* op count: none */
   uint32_t last_read;   /* 0: none */
 } buffer_use;
 
-typedef struct saved_moment {
+typedef struct rank_run {
   const rank_plan *rank;
   const machine *machine;
-  const int64_t *call_ps;      /* by row of the plan's calls: its kernel at full clock */
-  buffer_use *uses;            /* by buffer */
-  uint32_t at_op;              /* after this op */
-  int64_t saved_bytes;         /* then */
-  int64_t before_ps, after_ps; /* kernels of compute up to this op, and after it */
-} saved_moment;
+  const call_cost *costs; /* by row of the plan's calls */
+  buffer_use *uses;       /* by buffer */
+  uint32_t *kernels;      /* ops: the kernels of compute, in order */
+  uint32_t count;
+} rank_run;
+
+static const call_cost *cost_of_kernel(const rank_run *r, uint32_t kernel)
+{
+  return &r->costs[r->rank->ops.items[r->kernels[kernel]].arg];
+}
 
 static bool is_kernel_of_compute(const plan_op *o)
 {
   return o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE;
 }
 
-static void take_op(saved_moment *x, uint32_t i)
+static void take_op(rank_run *r, uint32_t i)
 {
-  const plan_op *o = &x->rank->ops.items[i];
+  const plan_op *o = &r->rank->ops.items[i];
   if (!op_works((op_kind)o->kind)) return;
-  const uint32_t *operands = &x->rank->operands.items[o->operands];
+  const uint32_t *operands = &r->rank->operands.items[o->operands];
   for (uint32_t k = 0; k < o->reads; k++)
-    x->uses[operands[k]].last_read = i;
+    r->uses[operands[k]].last_read = i;
   for (uint32_t k = o->reads; k < (uint32_t)o->reads + o->writes; k++)
-    if (x->uses[operands[k]].first_write > i) x->uses[operands[k]].first_write = i;
+    if (r->uses[operands[k]].first_write > i) r->uses[operands[k]].first_write = i;
+  if (is_kernel_of_compute(o)) r->kernels[r->count++] = i;
 }
 
-static bool is_saved(const saved_moment *x, uint32_t buffer)
+static rank_run run_of_rank(const rank_plan *rank, const call_cost *costs, const machine *m,
+                            arena *a)
 {
-  const buffer_use *u = &x->uses[buffer];
-  return x->rank->buffers.items[buffer].purpose == CLASS_SAVED && u->first_write < u->last_read;
-}
-
-static void find_moment(saved_moment *x, arena *a)
-{
-  int64_t *change_bytes = ARENA_ARRAY(a, int64_t, x->rank->ops.count), now = 0;
-  for (uint32_t b = 0; b < x->rank->buffers.count; b++) {
-    if (!is_saved(x, b)) continue;
-    change_bytes[x->uses[b].first_write] += x->rank->buffers.items[b].bytes;
-    change_bytes[x->uses[b].last_read] -= x->rank->buffers.items[b].bytes;
-  }
-  for (uint32_t i = 0; i < x->rank->ops.count; i++) {
-    now += change_bytes[i];
-    if (now <= x->saved_bytes) continue;
-    x->saved_bytes = now;
-    x->at_op = i;
-  }
-  assert(now == 0);
-}
-
-static void add_kernels(saved_moment *x)
-{
-  for (uint32_t i = 0; i < x->rank->ops.count; i++) {
-    const plan_op *o = &x->rank->ops.items[i];
-    if (!is_kernel_of_compute(o)) continue;
-    *(i <= x->at_op ? &x->before_ps : &x->after_ps) += x->call_ps[o->arg];
-  }
-}
-
-static saved_moment moment_of(const rank_plan *rank, const int64_t *call_ps, const machine *m,
-                              arena *a)
-{
-  saved_moment x = { .rank = rank, .machine = m, .call_ps = call_ps };
-  x.uses = ARENA_ARRAY(a, buffer_use, rank->buffers.count);
+  rank_run r = { .rank = rank, .machine = m, .costs = costs };
+  r.uses = ARENA_ARRAY(a, buffer_use, rank->buffers.count);
+  r.kernels = ARENA_ARRAY(a, uint32_t, rank->ops.count);
   for (uint32_t b = 0; b < rank->buffers.count; b++)
-    x.uses[b].first_write = rank->ops.count;
+    r.uses[b].first_write = rank->ops.count;
   for (uint32_t i = 0; i < rank->ops.count; i++)
-    take_op(&x, i);
-  find_moment(&x, a);
-  add_kernels(&x);
-  return x;
+    take_op(&r, i);
+  return r;
 }
 
-/* ---- what is elsewhere then ---- */
+/* ---- the moment ---- */
 
-/* A kernel, and what backward still needs of what it wrote. */
-typedef struct remaking {
-  int64_t ps, bytes;
-} remaking;
+typedef struct moment {
+  uint32_t op;        /* a kernel of compute; what it writes counts */
+  int64_t over_bytes; /* of what is saved, what does not fit then */
+  bool too_small;     /* not even without any of it */
+} moment;
 
-static int by_price(const void *left, const void *right)
+static bool is_saved(const rank_run *r, uint32_t buffer)
 {
-  const remaking *a = left, *b = right;
-  wide_uint x = (wide_uint)a->ps * (uint64_t)b->bytes, y = (wide_uint)b->ps * (uint64_t)a->bytes;
-  return x != y ? (x < y ? -1 : 1) : (a->bytes > b->bytes) - (a->bytes < b->bytes);
+  const buffer_use *u = &r->uses[buffer];
+  return r->rank->buffers.items[buffer].purpose == CLASS_SAVED && u->first_write < u->last_read;
 }
 
-/* What is saved then by the kernel of compute that wrote it; no other op can make it again. */
-static remaking *find_kernels(const saved_moment *x, uint32_t *count, arena *a)
+/* Backward needs it after the op. */
+static bool waits_at(const rank_run *r, uint32_t buffer, uint32_t op)
 {
-  int64_t *bytes = ARENA_ARRAY(a, int64_t, x->rank->ops.count);
-  remaking *found = ARENA_ARRAY(a, remaking, x->rank->ops.count);
-  for (uint32_t b = 0; b < x->rank->buffers.count; b++)
-    if (is_saved(x, b) && x->uses[b].first_write <= x->at_op && x->uses[b].last_read > x->at_op)
-      bytes[x->uses[b].first_write] += x->rank->buffers.items[b].bytes;
-  *count = 0;
-  for (uint32_t i = 0; i < x->rank->ops.count; i++) {
-    const plan_op *o = &x->rank->ops.items[i];
-    if (bytes[i] > 0 && is_kernel_of_compute(o))
-      found[(*count)++] = (remaking){ x->call_ps[o->arg], bytes[i] };
-  }
-  qsort(found, *count, sizeof *found, by_price);
-  return found;
+  return is_saved(r, buffer) && r->uses[buffer].first_write <= op && r->uses[buffer].last_read > op;
 }
 
-/* `bytes` are copied, at the rates of one GPU alone, and kernels run again for `again_ps`. */
-static int64_t step_with(const saved_moment *x, int64_t bytes, int64_t again_ps)
+static int64_t lasting_bytes(const rank_run *r)
 {
-  const machine *m = x->machine;
-  assert(bytes >= 0 && m->link.d2h_bytes_per_us > 0 && m->link.h2d_bytes_per_us > 0);
-  return max_i64(x->before_ps, muldiv_i64(bytes, PS_PER_US, m->link.d2h_bytes_per_us)) +
-         max_i64(x->after_ps + again_ps, muldiv_i64(bytes, PS_PER_US, m->link.h2d_bytes_per_us));
-}
-
-/* Of some number of kernels that run again, the cheapest for their bytes, the last one in part: no less
- * than all before it, and no fewer bytes to copy than with all of it. */
-static int64_t least_step(const saved_moment *x, int64_t over_bytes, arena *a)
-{
-  uint32_t count;
-  const remaking *kernels = find_kernels(x, &count, a);
-  int64_t least = BUDGET_TOO_SMALL, again_ps = 0, rest_bytes = over_bytes;
-  for (uint32_t i = 0; i <= count && rest_bytes > 0; i++) {
-    int64_t bytes = i < count ? kernels[i].bytes : 0;
-    least = min_i64(least, step_with(x, max_i64(rest_bytes - bytes, 0), again_ps));
-    rest_bytes -= bytes;
-    again_ps += i < count ? kernels[i].ps : 0;
-  }
-  return least;
-}
-
-static int64_t bound_of_rank(const saved_moment *x, int64_t budget_bytes, arena *a)
-{
-  int64_t over_bytes = x->saved_bytes - budget_bytes;
-  for (uint32_t b = 0; b < x->rank->residents; b++) {
-    const plan_buffer *buffer = &x->rank->buffers.items[b];
+  int64_t bytes = 0;
+  for (uint32_t b = 0; b < r->rank->residents; b++) {
+    const plan_buffer *buffer = &r->rank->buffers.items[b];
     if (buffer->purpose == CLASS_WEIGHT || buffer->purpose == CLASS_GRADIENT ||
-        buffer->purpose == CLASS_OPTIMIZER)
-      over_bytes += buffer->bytes;
+        buffer->purpose == CLASS_OPTIMIZER || buffer->purpose == CLASS_WORKSPACE)
+      bytes += buffer->bytes;
   }
-  if (over_bytes <= 0) return x->before_ps + x->after_ps;
-  return x->saved_bytes < over_bytes ? BUDGET_TOO_SMALL : least_step(x, over_bytes, a);
+  return bytes;
+}
+
+/* Of its operands that neither last nor wait for backward, each once. `seen`: by buffer, the op that
+ * had it last, and 1. */
+static int64_t operand_bytes(const rank_run *r, uint32_t op, uint32_t *seen)
+{
+  const plan_op *o = &r->rank->ops.items[op];
+  int64_t bytes = 0;
+  for (uint32_t k = 0; k < (uint32_t)o->reads + o->writes; k++) {
+    uint32_t b = r->rank->operands.items[o->operands + k];
+    if (b < r->rank->residents || seen[b] == op + 1 || waits_at(r, b, op)) continue;
+    seen[b] = op + 1;
+    bytes += r->rank->buffers.items[b].bytes;
+  }
+  return bytes;
+}
+
+static moment find_moment(const rank_run *r, int64_t budget_bytes, arena *a)
+{
+  int64_t *change_bytes = ARENA_ARRAY(a, int64_t, r->rank->ops.count + 1);
+  uint32_t *seen = ARENA_ARRAY(a, uint32_t, r->rank->buffers.count), k = 0;
+  moment m = { .over_bytes = INT64_MIN };
+  for (uint32_t b = 0; b < r->rank->buffers.count; b++) {
+    if (!is_saved(r, b)) continue;
+    change_bytes[r->uses[b].first_write] += r->rank->buffers.items[b].bytes;
+    change_bytes[r->uses[b].last_read] -= r->rank->buffers.items[b].bytes;
+  }
+  int64_t free_bytes = budget_bytes - lasting_bytes(r), saved_bytes = 0;
+  for (uint32_t i = 0; i < r->rank->ops.count; i++) {
+    saved_bytes += change_bytes[i];
+    if (k == r->count || r->kernels[k] != i) continue;
+    k++;
+    int64_t room_bytes = free_bytes - operand_bytes(r, i, seen);
+    m.too_small |= room_bytes < 0;
+    if (saved_bytes - room_bytes > m.over_bytes) {
+      m.op = i;
+      m.over_bytes = saved_bytes - room_bytes;
+    }
+  }
+  assert(saved_bytes == 0);
+  return m;
+}
+
+/* ---- power ---- */
+
+/* The kernels back to back, and how much they gain by rest. */
+typedef struct paced {
+  int64_t before_ps, after_ps; /* of those up to the moment, and after it */
+  int64_t step_ps, energy_nj;  /* at full clock */
+  int64_t limit_mw;            /* 0: none */
+  int64_t least_excess_ppm;    /* between any two kernels */
+  int64_t most_mw, mean_mw;
+  int64_t mean_slowdown_ppm;  /* the most that a stretch or the step has */
+  int64_t slide_slowdown_ppm; /* of kernels whose windows hold the same time, over a window */
+} paced;
+
+/* 1 nJ per ps is 1000 W. */
+static int64_t milliwatts(int64_t nj, int64_t ps)
+{
+  return ps == 0 ? 0 : capped_muldiv(nj, PPM, ps);
+}
+
+static int64_t slowdown_ps(const call_cost *c)
+{
+  return capped_muldiv(c->ps, c->power_permille, 1000);
+}
+
+/* Sum of slowdown x time over the worst stretch of kernels that take no more than `most_ps`; the step
+ * repeats. */
+static int64_t worst_stretch_ps(const rank_run *r, int64_t most_ps)
+{
+  int64_t worst_ps = 0, sum_ps = 0, taken_ps = 0;
+  for (uint32_t first = 0, end = 0; first < r->count; first++) {
+    for (; end < first + r->count; end++) {
+      const call_cost *c = cost_of_kernel(r, end % r->count);
+      if (taken_ps + c->ps > most_ps) break;
+      taken_ps += c->ps;
+      sum_ps += slowdown_ps(c);
+    }
+    worst_ps = max_i64(worst_ps, sum_ps);
+    if (end == first) {
+      end++;
+      continue;
+    }
+    taken_ps -= cost_of_kernel(r, first)->ps;
+    sum_ps -= slowdown_ps(cost_of_kernel(r, first));
+  }
+  return worst_ps;
+}
+
+/* By how much a stretch of kernels may exceed a mean slowdown. */
+static int64_t most_beyond_ps(const rank_run *r, int64_t mean_ppm)
+{
+  int64_t most_ps = 0, sum_ps = 0;
+  for (uint32_t i = 0; i < 2 * r->count; i++) {
+    const call_cost *c = cost_of_kernel(r, i % r->count);
+    sum_ps = max_i64(0, sum_ps + slowdown_ps(c) - capped_muldiv(c->ps, mean_ppm, PPM));
+    most_ps = max_i64(most_ps, sum_ps);
+  }
+  return most_ps;
+}
+
+static void find_slowdowns(paced *p, const rank_run *r)
+{
+  int64_t longest_ps = 0, sum_ps = 0;
+  for (uint32_t i = 0; i < r->count; i++) {
+    const call_cost *c = cost_of_kernel(r, i);
+    longest_ps = max_i64(longest_ps, c->ps);
+    sum_ps += slowdown_ps(c);
+    p->most_mw = max_i64(p->most_mw, milliwatts(c->energy_nj, c->ps) + 1);
+  }
+  int64_t stretch_ps = POWER_FAST_PS + longest_ps;
+  p->mean_mw = milliwatts(p->energy_nj, p->step_ps) + 1;
+  p->mean_slowdown_ppm =
+      1 + max_i64(capped_muldiv(sum_ps, PPM, p->step_ps),
+                  capped_muldiv(worst_stretch_ps(r, stretch_ps), PPM, stretch_ps));
+  int64_t slide_ps = capped_muldiv(stretch_ps, p->mean_slowdown_ppm, PPM) +
+                     most_beyond_ps(r, p->mean_slowdown_ppm);
+  p->slide_slowdown_ppm = 1 + capped_muldiv(slide_ps, PPM, POWER_FAST_PS);
+}
+
+static power_curve curve_of_kernels(const rank_run *r, int64_t step_ps)
+{
+  power_curve curve = power_curve_new(step_ps);
+  int64_t at_ps = 0;
+  for (uint32_t i = 0; i < r->count; i++) {
+    const call_cost *c = cost_of_kernel(r, i);
+    power_curve_add(&curve, STREAM_COMPUTE, at_ps, at_ps + c->ps, c->energy_nj);
+    at_ps += c->ps;
+  }
+  return curve;
+}
+
+static void add_slowed(paced *p, const rank_run *r, uint32_t op)
+{
+  power_curve curve = curve_of_kernels(r, p->step_ps);
+  int64_t at_ps = 0;
+  p->least_excess_ppm = power_curve_excess_ppm(&curve, r->machine, p->step_ps);
+  for (uint32_t i = 0; i < r->count; i++) {
+    const call_cost *c = cost_of_kernel(r, i);
+    int64_t excess_ppm = power_curve_excess_ppm(&curve, r->machine, at_ps);
+    int64_t more_ps = capped_muldiv(slowdown_ps(c), excess_ppm, PPM);
+    *(r->kernels[i] <= op ? &p->before_ps : &p->after_ps) += more_ps;
+    p->least_excess_ppm = min_i64(p->least_excess_ppm, excess_ppm);
+    at_ps += c->ps;
+  }
+  power_curve_free(&curve);
+}
+
+/* `slowed`: by power; otherwise at full clock. */
+static paced pace_of(const rank_run *r, uint32_t op, bool slowed)
+{
+  paced p = { .limit_mw = slowed ? r->machine->gpu.power_limit_w * 1000 : 0 };
+  for (uint32_t i = 0; i < r->count; i++) {
+    const call_cost *c = cost_of_kernel(r, i);
+    *(r->kernels[i] <= op ? &p.before_ps : &p.after_ps) += c->ps;
+    p.energy_nj = min_i64(CAP, p.energy_nj + c->energy_nj);
+  }
+  p.step_ps = p.before_ps + p.after_ps;
+  if (p.limit_mw == 0 || p.step_ps == 0) return p;
+  find_slowdowns(&p, r);
+  add_slowed(&p, r, op);
+  return p;
+}
+
+/* What kernels gain at most by time between them in which the GPU draws `mw`, in parts per million of
+ * this time. */
+static int64_t rest_ppm(const paced *p, int64_t mw)
+{
+  if (p->limit_mw == 0) return 0;
+  int64_t slides = p->step_ps < POWER_FAST_PS ? 0 : p->step_ps < POWER_SLOW_PS ? 2 : 3;
+  int64_t most = capped_muldiv(max_i64(0, p->most_mw - mw), p->slide_slowdown_ppm, p->limit_mw);
+  int64_t mean = capped_muldiv(max_i64(0, p->mean_mw - mw), p->mean_slowdown_ppm, p->limit_mw);
+  return 1 + (slides * most + (3 - slides) * mean) / 3;
+}
+
+/* ---- the network, and the bound ---- */
+
+enum { WHOLE = 1 << 30, ROUNDS = 12 }; /* weights are parts of WHOLE, found to a hundredth */
+
+typedef struct weighing {
+  const rank_run *run;
+  const moment *at;
+  const paced *pace;
+  int64_t saved_bytes;
+  uint32_t *node_of_buffer, *node_of_op; /* 0: none yet */
+  uint32_t *queue;                       /* buffers to look at */
+  uint32_t queued;
+  int64_t out, back; /* weights of the copies */
+  network net;
+} weighing;
+
+static int64_t weighed(int64_t ps, int64_t weight)
+{
+  return capped_muldiv(ps, weight, WHOLE);
+}
+
+static int64_t copies_ps(const weighing *x, int64_t bytes)
+{
+  const machine *m = x->run->machine;
+  return weighed(muldiv_i64(bytes, PS_PER_US, m->link.d2h_bytes_per_us), x->out) +
+         weighed(muldiv_i64(bytes, PS_PER_US, m->link.h2d_bytes_per_us), x->back);
+}
+
+static int64_t again_ps(const weighing *x, const call_cost *c)
+{
+  const paced *p = x->pace;
+  int64_t slowdown = min_i64(slowdown_ps(c), capped_muldiv(c->ps, p->mean_slowdown_ppm, PPM));
+  int64_t ps = c->ps + capped_muldiv(slowdown, p->least_excess_ppm, PPM);
+  int64_t rest = capped_muldiv(c->ps, rest_ppm(p, milliwatts(c->energy_nj, c->ps)), PPM) + 1;
+  return max_i64(0, weighed(ps, WHOLE - x->back) - (p->limit_mw == 0 ? 0 : rest));
+}
+
+/* A kernel of compute up to the moment wrote it. */
+static bool can_be_made(const weighing *x, uint32_t buffer)
+{
+  uint32_t op = x->run->uses[buffer].first_write;
+  return op <= x->at->op && is_kernel_of_compute(&x->run->rank->ops.items[op]);
+}
+
+static uint32_t node_of_buffer(weighing *x, uint32_t buffer)
+{
+  if (x->node_of_buffer[buffer] == 0) {
+    x->node_of_buffer[buffer] = network_node(&x->net);
+    x->queue[x->queued++] = buffer;
+  }
+  return x->node_of_buffer[buffer];
+}
+
+/* What it reads has to be there; inputs and weights are. */
+static uint32_t node_of_kernel(weighing *x, uint32_t op)
+{
+  const plan_op *o = &x->run->rank->ops.items[op];
+  if (x->node_of_op[op] != 0) return x->node_of_op[op];
+  uint32_t node = x->node_of_op[op] = network_node(&x->net);
+  network_edge(&x->net, node, NETWORK_SINK, again_ps(x, &x->run->costs[o->arg]));
+  for (uint32_t k = 0; k < o->reads; k++) {
+    uint32_t b = x->run->rank->operands.items[o->operands + k];
+    if (b >= x->run->rank->residents && can_be_made(x, b))
+      network_edge(&x->net, node, node_of_buffer(x, b), CAP);
+  }
+  return node;
+}
+
+static void build(weighing *x)
+{
+  const rank_plan *rank = x->run->rank;
+  x->net.first.count = x->net.links.count = x->queued = 0;
+  for (uint32_t b = 0; b < rank->buffers.count; b++)
+    x->node_of_buffer[b] = 0;
+  for (uint32_t i = 0; i <= x->at->op; i++)
+    x->node_of_op[i] = 0;
+  for (uint32_t b = 0; b < rank->buffers.count; b++)
+    if (waits_at(x->run, b, x->at->op))
+      network_edge(&x->net, NETWORK_SOURCE, node_of_buffer(x, b), CAP);
+  for (uint32_t i = 0; i < x->queued; i++) {
+    uint32_t b = x->queue[i];
+    uint32_t to = can_be_made(x, b) ? node_of_kernel(x, x->run->uses[b].first_write) : NETWORK_SINK;
+    network_edge(&x->net, x->node_of_buffer[b], to, copies_ps(x, rank->buffers.items[b].bytes));
+  }
+}
+
+static int64_t bound_with(weighing *x, int64_t out, int64_t back)
+{
+  enum { ROUNDING = 8 };
+  x->out = out;
+  x->back = back;
+  build(x);
+  int64_t ps = weighed(x->pace->before_ps, WHOLE - out) + weighed(x->pace->after_ps, WHOLE - back);
+  int64_t fits_bytes = max_i64(0, x->saved_bytes - x->at->over_bytes);
+  return ps + network_flow(&x->net) - copies_ps(x, fits_bytes) - ROUNDING;
+}
+
+static int64_t bound_by(weighing *x, bool out, int64_t weight, int64_t other)
+{
+  return out ? bound_with(x, weight, other) : bound_with(x, other, weight);
+}
+
+/* The mean is concave in each weight: its best is between half and twice the best of the halves of
+ * `most`. Whichever weight is found gives a bound. */
+static int64_t best_weight(weighing *x, bool out, int64_t other, int64_t most)
+{
+  int64_t best = most, best_ps = bound_by(x, out, most, other);
+  for (int64_t half = most / 2; half > 0; half /= 2) {
+    int64_t ps = bound_by(x, out, half, other);
+    if (ps < best_ps) break;
+    best = half;
+    best_ps = ps;
+  }
+  int64_t low = best / 2, high = min_i64(most, 2 * best);
+  for (int round = 0; round < ROUNDS; round++) {
+    int64_t third = (high - low) / 3, left = low + third, right = high - third;
+    if (bound_by(x, out, left, other) < bound_by(x, out, right, other))
+      low = left;
+    else
+      high = right;
+  }
+  int64_t weight = low + (high - low) / 2;
+  int64_t ps = bound_by(x, out, weight, other);
+  return bound_by(x, out, 0, other) > max_i64(ps, best_ps) ? 0 : ps > best_ps ? weight : best;
+}
+
+static int64_t best_bound(weighing *x)
+{
+  const paced *p = x->pace;
+  int64_t most = weighed(max_i64(0, PPM - rest_ppm(p, 0)), WHOLE) * WHOLE / PPM;
+  int64_t out = best_weight(x, true, 0, most), back = best_weight(x, false, out, most);
+  out = best_weight(x, true, back, most);
+  int64_t holds_ps = p->limit_mw == 0 || p->step_ps >= POWER_SLOW_PS ? INT64_MAX
+                     : p->step_ps >= POWER_FAST_PS                   ? POWER_SLOW_PS
+                                                                     : POWER_FAST_PS;
+  int64_t ps = max_i64(bound_with(x, out, back), p->before_ps + p->after_ps);
+  return min_i64(ps, holds_ps);
+}
+
+static int64_t bound_at(const rank_run *r, const moment *m, const paced *p, arena *a)
+{
+  if (m->over_bytes <= 0) return p->before_ps + p->after_ps;
+  weighing x = { .run = r, .at = m, .pace = p };
+  x.node_of_buffer = ARENA_ARRAY(a, uint32_t, r->rank->buffers.count);
+  x.node_of_op = ARENA_ARRAY(a, uint32_t, r->rank->ops.count);
+  x.queue = ARENA_ARRAY(a, uint32_t, r->rank->buffers.count);
+  for (uint32_t b = 0; b < r->rank->buffers.count; b++)
+    if (waits_at(r, b, m->op)) x.saved_bytes += r->rank->buffers.items[b].bytes;
+  int64_t ps = best_bound(&x);
+  network_free(&x.net);
+  return ps;
+}
+
+static int64_t less_busier(int64_t ps)
+{
+  return ps - capped_muldiv(ps, ENGINE_BUSIER_PPM, PPM);
+}
+
+static budget_bounds bounds_of_rank(const rank_run *r, int64_t budget_bytes, arena *a)
+{
+  moment m = find_moment(r, budget_bytes, a);
+  if (m.too_small) return (budget_bounds){ .step_ps = BUDGET_TOO_SMALL };
+  paced full = pace_of(r, m.op, false), slowed = pace_of(r, m.op, true);
+  int64_t ps = less_busier(bound_at(r, &m, &slowed, a));
+  int64_t kernels_ps = less_busier(slowed.before_ps + slowed.after_ps);
+  return (budget_bounds){ .step_ps = max_i64(ps, bound_at(r, &m, &full, a)),
+                          .kernels_ps = kernels_ps,
+                          .over_bytes = max_i64(0, m.over_bytes) };
 }
 
 /* ---- all ranks ---- */
 
-static const int64_t *times_of_calls(const plan *p, const machine *m, arena *a)
-{
-  int64_t *ps = ARENA_ARRAY(a, int64_t, p->calls.count);
-  for (uint32_t i = 0; i < p->calls.count; i++)
-    if (!p->calls.items[i].is_collective) ps[i] = call_time_of(m, &p->calls.items[i]).ps;
-  return ps;
-}
-
-bool budget_bound(int64_t *step_ps, const settings *keep_all, const machine *m,
+bool budget_bound(budget_bounds *found, const settings *keep_all, const machine *m,
                   int64_t budget_bytes, arena *a, diag *d)
 {
   compilation c = { 0 };
   bool ok = compile(&c, keep_all, ITERATION_STEADY, a, d);
   const machine *own = machine_of(keep_all, m, a);
-  const int64_t *call_ps = ok ? times_of_calls(&c.plan, own, a) : NULL;
-  *step_ps = 0;
-  for (uint32_t r = 0; ok && r < c.plan.rank_count; r++) {
-    saved_moment x = moment_of(&c.plan.ranks[r], call_ps, own, a);
-    *step_ps = max_i64(*step_ps, bound_of_rank(&x, budget_bytes, a));
+  const call_cost *costs = ok ? call_costs(&c.plan, own, a) : NULL;
+  *found = (budget_bounds){ 0 };
+  for (uint32_t i = 0; ok && i < c.plan.rank_count; i++) {
+    rank_run r = run_of_rank(&c.plan.ranks[i], costs, own, a);
+    budget_bounds b = bounds_of_rank(&r, budget_bytes, a);
+    if (b.step_ps > found->step_ps) *found = b;
   }
   compilation_release(&c);
   return ok;

@@ -1,20 +1,39 @@
 /*
- * The least step of a run whose saved tensors have to fit a budget of device memory, however they are
- * moved or computed again.
+ * The least step of a run whose saved tensors have to fit a budget of device memory, however they
+ * are moved or computed again.
  *
- * Take the moment of the run that keeps everything at which most bytes of saved tensors are written and
- * backward has yet to read them. Whatever a run does with them, those that the budget does not hold beside
- * weights, gradients and optimizer states are then on the host or nowhere:
+ * Take a kernel of the run that keeps everything. When it runs, its operands are on the device. Of
+ * the saved tensors that are written and that backward has yet to read, those that the budget does
+ * not hold beside the operands, weights, gradients, optimizer states and workspaces are then on the
+ * host or nowhere:
  *
  *   on the host   They went out before that moment and come back after it.
- *   nowhere       The kernel that wrote them runs again after it, of those with the least time for a
- *                 byte.
+ *   nowhere       Kernels run again after it: the one that wrote them, and those that make what it
+ *                 reads, unless that was kept in place of them.
  *
- *   step >= max(kernels of compute before it, bytes / rate out) +
- *           max(kernels of compute after it and again, bytes / rate back)
+ *   step >= max(compute before it, bytes / rate out) +
+ *           max(compute after it and again, bytes / rate back)
  *
- * The bound is the least over all divisions of the bytes. Kernels have their times at full clock, the
- * link is the GPU's alone, and other memory counts for nothing.
+ * The moment is the one at which most bytes do not fit. A maximum is no less than any mean of its
+ * two parts. For given weights of the means, what is kept or computed again costs no less than the
+ * least cut of a network (least_cut.h). The bound is the best over the weights.
+ *
+ * Power. The kernels of the run that keeps everything run in this order, whatever is between them.
+ * Their times are those at the clock that power allows them back to back (power.h). Between them the
+ * GPU may rest: it waits, or kernels run again that draw less. A window that holds the rest holds
+ * less of the kernels, at most what the one that draws most would draw in this time. Kernels whose
+ * windows hold the same rest take at most a window and a kernel together. Of these kernels the
+ * slowdowns have at most the mean of the worst such stretch. So a rest of t in which the GPU draws p
+ * makes the kernels shorter by at most
+ *
+ *   t x slowdown x (1 + longest kernel / window) x (most power - p) / limit
+ *
+ * for windows that slide, and with the mean power and slowdown of the step for windows that are the
+ * step. A wait costs more than it gains if the weights of the link are at most 1 less what it gains.
+ * The engine finds the clock again until compute is at most ENGINE_BUSIER_PPM of the step busier; the
+ * bound is less by as much.
+ *
+ * The link is the GPU's alone, and other memory counts for nothing.
  */
 #ifndef OFFSIM_SIM_PREDICT_BUDGET_BOUND_H
 #define OFFSIM_SIM_PREDICT_BUDGET_BOUND_H
@@ -25,8 +44,14 @@
 /* More than any step: not even with nothing saved. */
 #define BUDGET_TOO_SMALL INT64_MAX
 
+typedef struct budget_bounds {
+  int64_t step_ps;    /* of the rank that takes longest; BUDGET_TOO_SMALL */
+  int64_t kernels_ps; /* of this, what its kernels take that run in any case */
+  int64_t over_bytes; /* of its saved tensors, what does not fit at the moment; at least 0 */
+} budget_bounds;
+
 /* `keep_all`: without offload and recomputation. False after a diag error. */
-bool budget_bound(int64_t *step_ps, const settings *keep_all, const machine *m,
+bool budget_bound(budget_bounds *b, const settings *keep_all, const machine *m,
                   int64_t budget_bytes, arena *a, diag *d);
 
 #endif

@@ -53,13 +53,20 @@ static void print_bounds(const tuned *t, const tune_request *r, FILE *out, arena
           "clock, in\n"
           "          unlimited memory\n",
           figure_with_unit(a, t->fastest_bound_ps, time));
-  if (t->budget_bound_ps > t->fastest_bound_ps)
+  if (t->budget.step_ps <= t->fastest_bound_ps) return;
+  fprintf(
+      out,
+      "budget    none is faster than %s in %s: its kernels take %s at the clock that power allows",
+      figure_with_unit(a, t->budget.step_ps, time),
+      figure_capacity(a, machine_usable_bytes(r->machine)),
+      figure_with_unit(a, t->budget.kernels_ps, time));
+  if (t->budget.over_bytes > 0)
     fprintf(out,
-            "budget    none is faster than %s in %s: of what backward needs, the rest is copied at "
-            "the\n"
-            "          link's rate or computed again\n",
-            figure_with_unit(a, t->budget_bound_ps, time),
-            figure_capacity(a, machine_usable_bytes(r->machine)));
+            ",\n          and %.1f GiB that backward needs do not fit: they are copied at the "
+            "link's rate or\n"
+            "          computed again",
+            (double)t->budget.over_bytes / GIB);
+  fputc('\n', out);
 }
 
 /* What --allow-unsafe would find, and that the repaired code is another question. */
@@ -163,10 +170,10 @@ void tuned_json(const tuned *t, const tune_request *r, const best_notes *n, FILE
           t->unsafe);
   fputs("  ", out);
   seconds_member(out, "fastest_bound_s", t->fastest_bound_ps, ",\n  ");
-  if (t->budget_bound_ps == 0 || t->budget_bound_ps == BUDGET_TOO_SMALL)
+  if (t->budget.step_ps == 0 || t->budget.step_ps == BUDGET_TOO_SMALL)
     fputs("\"budget_bound_s\": null,\n", out);
   else
-    seconds_member(out, "budget_bound_s", t->budget_bound_ps, ",\n");
+    seconds_member(out, "budget_bound_s", t->budget.step_ps, ",\n");
   best_notes_json(n, out);
   fputs("  \"faster_unsafe\": ", out);
   if (t->faster_unsafe.row.step_ps == 0)

@@ -8,7 +8,6 @@
 #include "sim/base/units.h"
 #include "sim/predict/baselines.h"
 #include "sim/predict/bounds.h"
-#include "sim/predict/budget_bound.h"
 #include "sim/predict/common_plans.h"
 #include "sim/predict/requested.h"
 #include "sim/world/deal.h"
@@ -181,11 +180,12 @@ static void bound_budget(tuning *x)
   const tune_request *r = x->of;
   arena a = { 0 };
   diag quiet = { .quiet = true };
-  int64_t bound_ps;
+  budget_bounds found;
   if (r->keep_all != NULL && r->keep_all->lora.adapter == ADAPTER_NONE &&
-      budget_bound(&bound_ps, r->keep_all, r->machine, machine_usable_bytes(r->machine), &a,
-                   &quiet))
-    x->to->budget_bound_ps = max_i64(bound_ps, x->to->fastest_bound_ps);
+      budget_bound(&found, r->keep_all, r->machine, machine_usable_bytes(r->machine), &a, &quiet))
+    x->to->budget = found;
+  x->to->budget.step_ps =
+      x->to->budget.step_ps == 0 ? 0 : max_i64(x->to->budget.step_ps, x->to->fastest_bound_ps);
   arena_release(&a);
 }
 
@@ -311,7 +311,7 @@ static void predict_option(const tuning *x, const option *o, const settings *s, 
   if (predict_common(&p, s, x->of->machine, plans, &a, d)) {
     sweep_row_take(row, &p);
     assert(row->step_ps >= o->step_bound_ps && "the step bound holds");
-    assert(row->verdict != SWEEP_FITS || row->step_ps >= x->to->budget_bound_ps);
+    assert(row->verdict != SWEEP_FITS || row->step_ps >= x->to->budget.step_ps);
     if (row->verdict == SWEEP_FITS && (named || is_among_best(x, &t->found)))
       t->outcome = unsafe ? FOUND_UNSAFE : FOUND;
   }

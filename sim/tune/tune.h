@@ -24,6 +24,7 @@
 #ifndef OFFSIM_SIM_TUNE_TUNE_H
 #define OFFSIM_SIM_TUNE_TUNE_H
 
+#include "sim/predict/budget_bound.h"
 #include "sim/predict/prediction.h"
 #include "sim/sweep/sweep.h"
 
@@ -57,7 +58,7 @@ typedef struct tuned {
       today; /* the fastest that frameworks have, if items[0] is offsim's own; otherwise, of
                                 * a front, and if none fits, step_ps is 0 */
   int64_t fastest_bound_ps; /* no setting of the space can be faster */
-  int64_t budget_bound_ps;  /* ... and fit (sim/predict/budget_bound.h); 0: not known */
+  budget_bounds budget;     /* ... and fit; 0: not known */
   /* Every setting of the space is counted once. */
   uint32_t all;
   uint32_t refused;   /* by the settings' rules, or by the offload system as it was released */
