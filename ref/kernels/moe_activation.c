@@ -4,6 +4,7 @@
  *
  * weighted_activation_forward: reads x [rows, 2 f], p; writes act(x left) (x right) p, products
  *   from left to right. Backward: reads g, x, p; writes gx [, gp: sums of g act(x left) (x right)].
+ *   Ungated: x is [rows, f], and 1 is in the place of the right half.
  * gate_*, up_*: the halves alone; backward: reads g [, x], writes the gradient of both halves.
  * weight_rows_forward: reads x, p; writes x p, and perhaps the same in a wider type.
  *   Backward: reads g, x, p; writes gx, and gp: sums of g x.
@@ -19,54 +20,61 @@
 #include "ref/kernels/storage.h"
 
 enum { ROWS, WIDTH };
-enum { FUNCTION };
+enum { FUNCTION, UNGATED };
 
 static activation_function function_of(const exec_call *c)
 {
   return (activation_function)c->call->scalars[FUNCTION];
 }
 
+/* Elements of x for each of the result: two, or one if the activation has no gate. */
+static int64_t halves_of(const exec_call *c)
+{
+  return c->call->scalars[UNGATED] != 0 ? 1 : 2;
+}
+
 void ref_weighted_activation_forward(const exec_call *c)
 {
-  int64_t f = exec_dim(c, WIDTH), rows = exec_elements(&c->writes[0]) / f;
-  real *x = ref_reals(2 * f);
-  assert(REF_READS(c, rows * 2 * f, rows) && REF_WRITES(c, rows * f));
+  int64_t f = exec_dim(c, WIDTH), rows = exec_elements(&c->writes[0]) / f, width = halves_of(c) * f;
+  real *x = ref_reals(width);
+  assert(REF_READS(c, rows * width, rows) && REF_WRITES(c, rows * f));
   for (int64_t i = 0; i < rows; i++) {
     real p = ref_load(&c->reads[1], i);
-    ref_load_row(&c->reads[0], i * 2 * f, 2 * f, x);
+    ref_load_row(&c->reads[0], i * width, width, x);
     for (int64_t j = 0; j < f; j++)
-      x[j] = ref_activation_of(function_of(c), x[j]) * x[f + j] * p;
+      x[j] = ref_activation_of(function_of(c), x[j]) * (width > f ? x[f + j] : 1) * p;
     ref_store_row(&c->writes[0], i * f, f, x);
   }
   free(x);
 }
 
 /* Turns the row x into its gradient; returns that of p. */
-static real gate_row(activation_function function, real *x, const real *g, real p, int64_t f)
+static real weighted_row(activation_function function, bool gated, real *x, const real *g, real p,
+                         int64_t f)
 {
   real gp = 0;
   for (int64_t j = 0; j < f; j++) {
     real act = ref_activation_of(function, x[j]), slope = ref_activation_slope(function, x[j]);
-    real weighted = g[j] * p;
-    gp += g[j] * (act * x[f + j]);
-    x[j] = weighted * x[f + j] * slope;
-    x[f + j] = weighted * act;
+    real weighted = g[j] * p, other = gated ? x[f + j] : 1;
+    gp += g[j] * (act * other);
+    x[j] = weighted * other * slope;
+    if (gated) x[f + j] = weighted * act;
   }
   return gp;
 }
 
 void ref_weighted_activation_backward(const exec_call *c)
 {
-  int64_t f = exec_dim(c, WIDTH), rows = exec_elements(&c->reads[0]) / f;
-  real *x = ref_reals(2 * f), *g = ref_reals(f);
-  assert(REF_READS(c, rows * f, rows * 2 * f, rows));
-  assert(exec_elements(&c->writes[0]) == rows * 2 * f);
+  int64_t f = exec_dim(c, WIDTH), rows = exec_elements(&c->reads[0]) / f, width = halves_of(c) * f;
+  real *x = ref_reals(width), *g = ref_reals(f);
+  assert(REF_READS(c, rows * f, rows * width, rows));
+  assert(exec_elements(&c->writes[0]) == rows * width);
   for (int64_t i = 0; i < rows; i++) {
     ref_load_row(&c->reads[0], i * f, f, g);
-    ref_load_row(&c->reads[1], i * 2 * f, 2 * f, x);
-    real gp = gate_row(function_of(c), x, g, ref_load(&c->reads[2], i), f);
+    ref_load_row(&c->reads[1], i * width, width, x);
+    real gp = weighted_row(function_of(c), width > f, x, g, ref_load(&c->reads[2], i), f);
     if (c->write_count > 1) ref_store(&c->writes[1], i, gp);
-    ref_store_row(&c->writes[0], i * 2 * f, 2 * f, x);
+    ref_store_row(&c->writes[0], i * width, width, x);
   }
   free(x);
   free(g);

@@ -80,7 +80,7 @@ static int64_t gemm_ps(const machine *m, const plan_call *c)
  * which reads all three operands: eight passes over a half instead of five (525 of 515 us on an H200). */
 static int64_t moved_bytes(const plan_call *c)
 {
-  bool gated = c->kind == KERNEL_WEIGHTED_ACTIVATION_BACKWARD ||
+  bool gated = (c->kind == KERNEL_WEIGHTED_ACTIVATION_BACKWARD && c->scalars[1] == 0) ||
                (c->kind == KERNEL_ACTIVATION_BACKWARD && c->scalars[1] != 0);
   return gated ? capped_muldiv(c->bytes, 8, 5) : c->bytes;
 }

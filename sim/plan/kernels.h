@@ -321,9 +321,9 @@
     moe_sort_chunks_backward, NONE, PLAIN(moe_sort_chunks_backward)) \
   X(RESIZE_ROWS,               "resize_rows",               MEMORY,    "elements parts", "parts cut, or padded with zeros", \
     resize_rows, NONE, NONE) \
-  X(WEIGHTED_ACTIVATION_FORWARD,"weighted_activation_forward",MEMORY,    "rows f; function", "gated activation times a number for each row", \
+  X(WEIGHTED_ACTIVATION_FORWARD,"weighted_activation_forward",MEMORY,    "rows f; function ungated", "gated activation times a number for each row; ungated: activation", \
     weighted_activation_forward, NONE, PLAIN(weighted_activation_forward)) \
-  X(WEIGHTED_ACTIVATION_BACKWARD,"weighted_activation_backward",MEMORY,    "rows f; function", "gradients of its input and of the numbers", \
+  X(WEIGHTED_ACTIVATION_BACKWARD,"weighted_activation_backward",MEMORY,    "rows f; function ungated", "gradients of its input and of the numbers", \
     weighted_activation_backward, weighted_activation, PLAIN(weighted_activation_backward)) \
   X(GATE_FORWARD,              "gate_forward",              MEMORY,    "rows f; function", "activation of the first half of a row", \
     gate_forward, NONE, NONE) \

@@ -49,6 +49,16 @@ def test_a_checkpointed_prediction_layer_same_bits(offsim):
     assert step(offsim, *predicting, *full) == step(offsim, *predicting)
 
 
+@pytest.mark.parametrize("dispatcher", ["alltoall", "allgather"])
+@pytest.mark.parametrize("fused", ["true", "false"])
+def test_weighted_outputs_sum_to_what_weighted_activations_do(offsim, tmp_path, dispatcher, fused):
+    """Before 9 April 2025 the router's probabilities multiplied the experts' outputs, which are linear in the activations."""
+    settings = [f"moe_token_dispatcher_type={dispatcher}", f"moe_permute_fusion={fused}", "moe_router_dtype="]
+    found = distance(gradients(offsim, tmp_path / "before", *settings, "megatron_day=2025-04-08"),
+                     gradients(offsim, tmp_path / "since", *settings, "megatron_day=2025-04-09"))
+    assert 0 < found < 1e-5
+
+
 BALANCED, ROOM = ["moe_router_force_load_balancing=true"], ["moe_imbalance=4"]
 
 

@@ -342,7 +342,7 @@ typedef struct weighted {
 static void weighted_forward(void *state)
 {
   weighted *t = state;
-  run_kernel((kernel_call){ t->forward, { ROWS, FFN }, { ACTIVATION_SILU } },
+  run_kernel((kernel_call){ t->forward, { ROWS, FFN }, { ACTIVATION_SILU, t->inputs == FFN } },
              (exec_tensor[]){ numbers(t->x, ROWS, t->inputs), numbers(t->p, ROWS, 0), { 0 } },
              (exec_tensor[]){ numbers(t->y, ROWS, FFN), { 0 } });
 }
@@ -350,7 +350,7 @@ static void weighted_forward(void *state)
 static void weighted_backward(void *state)
 {
   weighted *t = state;
-  run_kernel((kernel_call){ t->backward, { ROWS, FFN }, { ACTIVATION_SILU } },
+  run_kernel((kernel_call){ t->backward, { ROWS, FFN }, { ACTIVATION_SILU, t->inputs == FFN } },
              (exec_tensor[]){ numbers(t->gy, ROWS, FFN),
                               numbers(t->x, ROWS, t->inputs),
                               numbers(t->p, ROWS, 0),
@@ -375,7 +375,10 @@ static void check_weighted(kernel_kind forward, kernel_kind backward, int64_t in
 static void test_weighted_gradients(void **state)
 {
   (void)state;
-  check_weighted(KERNEL_WEIGHTED_ACTIVATION_FORWARD, KERNEL_WEIGHTED_ACTIVATION_BACKWARD, 2 * FFN);
+  kernel_kind forward = KERNEL_WEIGHTED_ACTIVATION_FORWARD,
+              backward = KERNEL_WEIGHTED_ACTIVATION_BACKWARD;
+  check_weighted(forward, backward, 2 * FFN);
+  check_weighted(forward, backward, FFN);
   check_weighted(KERNEL_WEIGHT_ROWS_FORWARD, KERNEL_WEIGHT_ROWS_BACKWARD, FFN);
 }
 

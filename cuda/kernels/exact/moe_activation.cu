@@ -7,7 +7,7 @@
 #include "cuda/kernels/scratch.cuh"
 
 enum { ROWS, WIDTH };
-enum { FUNCTION };
+enum { FUNCTION, UNGATED };
 
 static activation_function function_of(const cuda_call *c)
 {
@@ -20,15 +20,22 @@ DEVICE static inline int64_t left_of(int64_t i, int64_t f)
   return i / f * 2 * f + i % f;
 }
 
+static bool is_gated(const cuda_call *c)
+{
+  return c->of->call->scalars[UNGATED] == 0;
+}
+
 extern "C" void EXACT(weighted_activation_forward)(cuda_call *c)
 {
   int64_t f = dim_of(c->of, WIDTH);
+  bool gated = is_gated(c);
   activation_function function = function_of(c);
   tensor x = read_of(c->of, 0), p = read_of(c->of, 1), y = write_of(c->of, 0);
   for_each(
       c, elements_of(y), KERNEL_LAMBDA(int64_t i) {
-        int64_t left = left_of(i, f);
-        store(y, i, activation_of(function, load(x, left)) * load(x, left + f) * load(p, i / f));
+        int64_t left = gated ? left_of(i, f) : i;
+        float other = gated ? load(x, left + f) : 1;
+        store(y, i, activation_of(function, load(x, left)) * other * load(p, i / f));
       });
 }
 
@@ -43,6 +50,7 @@ extern "C" void EXACT(weighted_activation_backward)(cuda_call *c)
 {
   scratch_arena room = arena_of(c);
   int64_t f = dim_of(c->of, WIDTH), rows = elements_of(c->of->reads[0]) / f;
+  bool gated = is_gated(c);
   activation_function function = function_of(c);
   tensor g = read_of(c->of, 0), x = read_of(c->of, 1), p = read_of(c->of, 2),
          gx = write_of(c->of, 0);
@@ -51,19 +59,20 @@ extern "C" void EXACT(weighted_activation_backward)(cuda_call *c)
       c, c->of->write_count > 1 ? rows : 0, KERNEL_LAMBDA(int64_t i) {
         float sum = 0;
         for (int64_t j = 0; j < f; j++) {
-          float act = activation_of(function, load(x, i * 2 * f + j));
-          sum += load(g, i * f + j) * (act * load(x, (2 * i + 1) * f + j));
+          int64_t left = gated ? i * 2 * f + j : i * f + j;
+          float act = activation_of(function, load(x, left));
+          sum += load(g, i * f + j) * (act * (gated ? load(x, left + f) : 1));
         }
         sums[i] = sum;
       });
   for_each(
       c, rows * f, KERNEL_LAMBDA(int64_t i) {
-        int64_t left = left_of(i, f);
-        float a = load(x, left), b = load(x, left + f);
+        int64_t left = gated ? left_of(i, f) : i;
+        float a = load(x, left), b = gated ? load(x, left + f) : 1;
         float act = activation_of(function, a), slope = activation_slope(function, a);
         float weighted = load(g, i) * load(p, i / f);
         store(gx, left, weighted * b * slope);
-        store(gx, left + f, weighted * act);
+        if (gated) store(gx, left + f, weighted * act);
       });
   if (c->of->write_count < 2) return;
   tensor gp = write_of(c->of, 1);

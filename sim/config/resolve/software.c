@@ -43,6 +43,18 @@ static bool resolve_megatron(settings *s, diag *d)
   return true;
 }
 
+/* Megatron-LM 26596307 (!2668). Without the day, the image decides. */
+static bool weighs_expert_outputs(const settings *s)
+{
+  software_release image = s->derived.software;
+  bool older_image = image.year < 2025 || (image.year == 2025 && image.month < 4);
+
+  if (uses_hf(s)) {
+    return false;
+  }
+  return s->derived.megatron_day > 0 ? s->derived.megatron_day < 20250409 : older_image;
+}
+
 bool resolve_software(settings *s, arena *a, diag *d)
 {
   setting_key key = KEY_software_container;
@@ -57,6 +69,7 @@ bool resolve_software(settings *s, arena *a, diag *d)
   }
   s->derived.software.transformer_engine =
       software_engine_of_megatron(s->derived.megatron_day, s->derived.software.transformer_engine);
+  s->derived.weighs_expert_outputs = weighs_expert_outputs(s);
   return true;
 }
 

@@ -55,6 +55,21 @@ static bool check_experts(const settings *s, diag *d)
               s->parallel.tensor_model_parallel_size);
 }
 
+static bool check_weighted_outputs(const settings *s, diag *d)
+{
+  const struct model_settings *m = &s->model;
+  bool flex = m->moe_token_dispatcher_type == DISPATCHER_FLEX;
+  bool modelled = !flex && !m->add_bias_linear && m->moe_router_dtype == ROUTER_DTYPE_EMPTY &&
+                  !m->moe_apply_probs_on_input && !s->parallel.overlap_moe_expert_parallel_comm;
+
+  return need(s, d, !s->derived.weighs_expert_outputs || modelled, KEY_software_megatron_day,
+              KEY_software_container,
+              "Megatron-LM before 2025-04-09 multiplies the experts' outputs by the router's "
+              "probabilities; this is modelled with moe_token_dispatcher_type allgather and "
+              "alltoall, without add_bias_linear, moe_router_dtype, moe_apply_probs_on_input and "
+              "overlap_moe_expert_parallel_comm");
+}
+
 static bool check_groups(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;
@@ -266,5 +281,6 @@ bool validate_moe(const settings *s, diag *d)
     return check_without_experts(s, d) && check_overlap(s, d);
   }
   return check_experts(s, d) && check_groups(s, d) && check_router(s, d) &&
-         check_dispatcher(s, d) && check_rank_capacity(s, d) && check_overlap(s, d);
+         check_dispatcher(s, d) && check_rank_capacity(s, d) && check_overlap(s, d) &&
+         check_weighted_outputs(s, d);
 }

@@ -1,5 +1,6 @@
 #include "sim/model/megatron/dispatcher.h"
 
+#include "sim/model/megatron/expert_activation.h"
 #include "sim/operators/moe.h"
 
 static const char site[] = "mlp.token_dispatcher";
@@ -33,6 +34,12 @@ tensor_id moe_scatter(graph *g, const moe_sizes *m, comm_group group, int64_t ro
   tensor_id wide = moe_cast(g, "combined_cast", y, m->router);
   tensor_id part = moe_exchange(g, "combined_part", wide, COLLECTIVE_REDUCE_SCATTER, group, rows);
   return moe_cast(g, "combined_tokens", part, m->type);
+}
+
+tensor_id moe_weighted_rows(graph *g, const permutation *p, const moe_dispatch *d, tensor_id y)
+{
+  if (d->weights.probs == 0) return y;
+  return expert_weighted(g, y, moe_selected_probs(g, p, d->weights.probs, d->weights.map));
 }
 
 /* ---- choice ---------------------------------------------------------------------------------- */

@@ -35,11 +35,15 @@ typedef struct permutation {
   bool slotted; /* each expert has an equal part of the rows */
 } permutation;
 
-/* Rows in the order of experts; `restore` is the index that restores their order. */
+/* Rows in the order of experts; `restore` is the index that restores their order. Probabilities are
+ * those of the cells of the map, or 0. */
 row_pair moe_permute(graph *g, const settings *s, const permutation *p, row_pair from,
                      tensor_id map, tensor_id *restore);
 tensor_id moe_unpermute(graph *g, const settings *s, const char *name, tensor_id rows,
                         tensor_id restore, int64_t tokens, int64_t width);
+
+/* The probability of each row: the chosen cells of the columns. */
+tensor_id moe_selected_probs(graph *g, const permutation *p, tensor_id probs, tensor_id map);
 
 /* Without fusion: the cells of the map in the order of experts, and each row's token. */
 tensor_id moe_sorted_cells(graph *g, const permutation *p, tensor_id map, tensor_id *indices);
@@ -56,6 +60,9 @@ bool moe_exchanges(const moe_sizes *m);
 void moe_host_waits(graph *g);
 /* The host waits for counts that a kernel writes to page-locked memory: no copy. */
 void moe_host_polls(graph *g);
+
+/* The experts' outputs `y` times their probabilities, if these did not weigh the activations. */
+tensor_id moe_weighted_rows(graph *g, const permutation *p, const moe_dispatch *d, tensor_id y);
 
 /* The sum over ranks that share an expert. */
 tensor_id moe_scatter(graph *g, const moe_sizes *m, comm_group group, int64_t rows, tensor_id y);

@@ -23,36 +23,10 @@ static tensor_id local_columns(graph *g, const moe_sizes *m, const char *name, t
   return columns;
 }
 
-/* masked_select of the transposed probabilities keeps the transposed mask. Its gradient is that
- * of the transposed copy. */
-static tensor_id transposed(graph *g, const moe_sizes *m, const char *name, tensor_id t)
+static permutation local_rows(const moe_sizes *m)
 {
-  graph_tensor from = g->tensors.items[t];
-  tensor_id y =
-      graph_tensor_new(g, name, (dtype)from.dtype, m->local_experts, gathered_tokens(m), 0, 0);
-  g->tensors.items[y].requires_grad = from.requires_grad;
-  graph_node *n = moe_step(g, KERNEL_TRANSPOSE, KERNEL_TRANSPOSE_BACKWARD, t, 0, y);
-  n->dims[MOE_STEP_D0] = gathered_tokens(m);
-  n->dims[MOE_STEP_D1] = m->local_experts;
-  return y;
-}
-
-static tensor_id selected_probs(graph *g, const moe_sizes *m, tensor_id probs, tensor_id map)
-{
-  tensor_id mask = transposed(g, m, "local_map_t", map);
-  g->nodes.items[g->nodes.count - 1].flags = MOE_STEP_FORWARD_ONLY;
-  tensor_id by_expert = transposed(g, m, "local_probs_t", probs);
-  tensor_id rows = graph_tensor_new(g, "permuted_probs", m->router, m->rows, 0, 0, 0);
-  graph_node *n = moe_step(g, KERNEL_MOE_SELECT_PROBS_FORWARD, KERNEL_MOE_SELECT_PROBS_BACKWARD,
-                           by_expert, mask, rows);
-  n->dims[MOE_STEP_D0] = m->rows;
-  n->dims[MOE_STEP_D1] = gathered_tokens(m);
-  n->dims[MOE_STEP_D2] = m->local_experts;
-  n->scalars[0] = m->slotted;
-  n->flags = MOE_STEP_WAITS;
-  node_save(n, by_expert);
-  node_save(n, mask);
-  return rows;
+  return (
+      permutation){ gathered_tokens(m), m->local_experts, m->rows, m->hidden, false, m->slotted };
 }
 
 /* Rows of the gathered tokens. They are in the global memory buffer if there is something to
@@ -60,8 +34,7 @@ static tensor_id selected_probs(graph *g, const moe_sizes *m, tensor_id probs, t
 static tensor_id gathered_permute(graph *g, const settings *s, const moe_sizes *m, tensor_id x,
                                   tensor_id map, tensor_id *restore)
 {
-  int64_t all = gathered_tokens(m);
-  permutation p = { all, m->local_experts, m->rows, m->hidden, false, m->slotted };
+  permutation p = local_rows(m);
   if (s->model.moe_permute_fusion)
     *restore = moe_row_map(g, &p, map);
   else
@@ -74,7 +47,7 @@ static tensor_id gathered_permute(graph *g, const settings *s, const moe_sizes *
   n->dims[MOE_STEP_D1] = m->hidden;
   if (moe_exchanges(m)) {
     n->dims[GATHER_TOKENS] = m->tokens;
-    n->dims[GATHER_ALL_TOKENS] = all;
+    n->dims[GATHER_ALL_TOKENS] = p.tokens;
     n->dims[GATHER_WIDTH] = m->hidden;
     node_input(n, x);
     node_input(n, *restore);
@@ -101,7 +74,12 @@ static moe_dispatch allgather_dispatch(graph *g, const settings *s, const moe_si
   tensor_id probs = local_columns(g, m, "local_probs", routing.probs);
   moe_hold(f, map);
   d.tokens = gathered_permute(g, s, m, x, map, &d.restore);
-  d.probs = selected_probs(g, m, probs, map);
+  if (!s->derived.weighs_expert_outputs) {
+    permutation p = local_rows(m);
+    d.probs = moe_selected_probs(g, &p, probs, map);
+  } else {
+    d.weights = (moe_routing){ probs, map };
+  }
   d.rows_of = m->slotted ? 0 : d.restore;
   return d;
 }
@@ -110,7 +88,9 @@ static tensor_id allgather_combine(graph *g, const settings *s, const moe_sizes 
                                    const moe_dispatch *d, tensor_id y)
 {
   moe_frame frame = { 0 };
+  permutation p = local_rows(m);
   moe_hold(&frame, y);
+  y = moe_weighted_rows(g, &p, d, y);
   y = moe_unpermute(g, s, "unpermuted", y, d->restore, gathered_tokens(m), m->hidden);
   moe_release(g, &frame);
   return moe_exchanges(m) ? moe_scatter(g, m, GROUP_TP_EP, m->tokens, y) : y;

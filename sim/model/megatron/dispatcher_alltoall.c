@@ -18,6 +18,7 @@ static row_pair exchanged_over_ep(graph *g, const settings *s, const moe_sizes *
       moe_exchange(g, "dispatched_tokens", p.tokens, COLLECTIVE_ALL_TO_ALL, GROUP_EP, m->received);
   moe_finds_experts(g, m, restore, false);
   if (!m->padded && !waits_before_permutation(s, m)) moe_host_waits(g);
+  if (p.probs == 0) return p;
   p.probs =
       moe_exchange(g, "dispatched_probs", p.probs, COLLECTIVE_ALL_TO_ALL, GROUP_EP, m->received);
   moe_finds_experts(g, m, restore, false);
@@ -29,7 +30,8 @@ static row_pair gathered_over_etp(graph *g, const moe_sizes *m, row_pair p)
   if (m->etp == 1) return p;
   p.tokens =
       moe_exchange(g, "gathered_tokens", p.tokens, COLLECTIVE_ALL_GATHER, GROUP_ETP, m->rows);
-  p.probs = moe_exchange(g, "gathered_probs", p.probs, COLLECTIVE_ALL_GATHER, GROUP_ETP, m->rows);
+  if (p.probs != 0)
+    p.probs = moe_exchange(g, "gathered_probs", p.probs, COLLECTIVE_ALL_GATHER, GROUP_ETP, m->rows);
   return p;
 }
 
@@ -73,15 +75,25 @@ static void set_attribute(graph *g, tensor_id t)
   node_input(n, t);
 }
 
+static permutation sent_rows(const moe_sizes *m)
+{
+  return (permutation){ m->tokens, m->experts, m->sent, m->hidden, m->padded, m->slotted };
+}
+
 /* MoEAlltoAllTokenDispatcher: dispatch_preprocess, token_dispatch, dispatch_postprocess. */
 static moe_dispatch alltoall_dispatch(graph *g, const settings *s, const moe_sizes *m, moe_frame *f,
                                       tensor_id x, moe_routing routing)
 {
   moe_dispatch d = { 0 };
-  permutation p = { m->tokens, m->experts, m->sent, m->hidden, m->padded, m->slotted };
+  permutation p = sent_rows(m);
+  row_pair rows = { x, routing.probs };
+  if (s->derived.weighs_expert_outputs) {
+    d.weights = routing;
+    rows.probs = 0;
+  }
   set_attribute(g, routing.probs); /* token_dispatcher.py:642 */
   set_attribute(g, routing.map);
-  row_pair rows = moe_permute(g, s, &p, (row_pair){ x, routing.probs }, routing.map, &d.restore);
+  rows = moe_permute(g, s, &p, rows, routing.map, &d.restore);
   set_attribute(g, d.restore); /* reversed_local_input_permutation_mapping */
   if (waits_before_permutation(s, m)) moe_host_waits(g);
   moe_hold(f, rows.tokens); /* moe_layer.py, custom_forward: hidden_states */
@@ -112,6 +124,8 @@ static tensor_id alltoall_combine(graph *g, const settings *s, const moe_sizes *
     y = moe_exchange(g, "combined_rows", y, COLLECTIVE_ALL_TO_ALL, GROUP_EP, m->sent);
     moe_finds_experts(g, m, d->restore, true);
   }
+  permutation p = sent_rows(m);
+  y = moe_weighted_rows(g, &p, d, y);
   return moe_unpermute(g, s, "combined", y, d->restore, m->tokens, m->hidden);
 }
 

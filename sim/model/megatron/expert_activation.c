@@ -3,6 +3,7 @@
 #include "sim/graph/node.h"
 #include "sim/operators/moe.h"
 #include "sim/operators/operators.h"
+#include "sim/residents/parameters.h"
 
 static activation_function gate_function(const settings *s)
 {
@@ -19,12 +20,16 @@ static graph_node *activation_step(graph *g, const expert_rows *r, kernel_kind f
   return n;
 }
 
-/* weighted_bias_swiglu_impl: one kernel; input and probabilities are kept. */
-static tensor_id fused_activation(graph *g, const expert_rows *r, tensor_id x, tensor_id probs)
+/* weighted_bias_swiglu_impl, or what torch.compile makes of activation_func_with_probs: one kernel; input
+ * and probabilities are kept. */
+static tensor_id fused_activation(graph *g, const expert_rows *r, tensor_id x, tensor_id probs,
+                                  activation_function function)
 {
   tensor_id y = graph_tensor_new(g, "activated", r->sizes->type, r->rows, r->sizes->ffn, 0, 0);
   graph_node *n = activation_step(g, r, KERNEL_WEIGHTED_ACTIVATION_FORWARD,
                                   KERNEL_WEIGHTED_ACTIVATION_BACKWARD, x, probs, y);
+  n->scalars[0] = function;
+  n->scalars[1] = !is_gated(r->settings);
   node_save(n, x);
   node_save(n, probs);
   return y;
@@ -123,13 +128,26 @@ static tensor_id clamped(graph *g, const expert_rows *r, tensor_id x)
   return y;
 }
 
+/* experts.py, GroupedMLP: torch.compile joins the activation and its product with the probabilities;
+ * without probabilities, a gate and its product. */
+static activation_function compiled_function(const settings *s)
+{
+  if (is_gated(s)) return gate_function(s);
+  return s->model.squared_relu ? ACTIVATION_SQUARED_RELU : ACTIVATION_GELU_ERF;
+}
+
 tensor_id expert_activation(graph *g, const expert_rows *r, tensor_id x, tensor_id probs)
 {
   const settings *s = r->settings;
   graph_site(g, r->site);
   if (!s->model.use_te_activation_func) x = clamped(g, r, x);
-  if (is_gated(s) && s->model.bias_activation_fusion && !s->model.use_te_activation_func)
-    return fused_activation(g, r, x, probs);
+  bool merged = s->model.moe_grouped_gemm && !experts_are_grouped_by_te(s);
+  bool fused = is_gated(s) && s->model.bias_activation_fusion && !s->model.use_te_activation_func;
+  if (merged && probs != 0) return fused_activation(g, r, x, probs, compiled_function(s));
+  if (probs == 0)
+    return fused || (merged && is_gated(s)) ? one_activation(g, r, "activated", x, gate_function(s))
+                                            : unweighted_activation(g, r, x);
+  if (fused) return fused_activation(g, r, x, probs, gate_function(s));
   return expert_weighted(g, unweighted_activation(g, r, x), probs);
 }
 

@@ -158,7 +158,9 @@ static tensor_id activation_with_markers(graph *g, const expert_rows *r, tensor_
   graph_site(g, r->site);
   *group = marked ? graph_group_start(g, "moe_act") : 0;
   bool discards = recomputes(s, RECOMPUTE_MOE_ACT);
-  *region = discards ? graph_region_begin(g, REGION_DISCARD, (tensor_id[]){ x, probs }, 2) : 0;
+  *region = discards ? graph_region_begin(g, REGION_DISCARD, (tensor_id[]){ x, probs },
+                                          probs == 0 ? 1 : 2)
+                     : 0;
   tensor_id y = expert_activation(g, r, x, probs);
   if (discards) graph_region_end(g, *region, y);
   if (marked) graph_group_hooks_end(g, *group);
@@ -190,7 +192,7 @@ static moe_dispatch padded_rows(graph *g, const settings *s, const moe_sizes *m,
   if (!pads) return to;
   int64_t rows = aligned_rows(s, m);
   to.tokens = with_rows(g, "padded_tokens", padded_parts(m, d), d->tokens, rows);
-  to.probs = with_rows(g, "padded_probs", padded_parts(m, d), d->probs, rows);
+  if (d->probs != 0) to.probs = with_rows(g, "padded_probs", padded_parts(m, d), d->probs, rows);
   return to;
 }
 

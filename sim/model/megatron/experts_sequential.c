@@ -121,10 +121,11 @@ tensor_id moe_sequential_mlp(graph *g, const settings *s, const moe_sizes *m, co
   tensor_id x = moe_probs_on_input(g, &r, d->tokens, &probs);
   if (m->local_experts == 1) return one_expert(g, s, m, m->rows, x, probs);
   tensor_id tokens = split_rows(g, m, "expert_tokens", x);
-  tensor_id weights = split_rows(g, m, "expert_probs", probs);
+  tensor_id weights = probs == 0 ? 0 : split_rows(g, m, "expert_probs", probs);
   tensor_id *outputs = ARENA_ARRAY(g->memory, tensor_id, (size_t)m->local_experts);
   for (tensor_id i = 0; i < (tensor_id)m->local_experts; i++)
-    outputs[i] = one_expert(g, s, m, rows_of(m, (int64_t)i), tokens + i, weights + i);
+    outputs[i] =
+        one_expert(g, s, m, rows_of(m, (int64_t)i), tokens + i, weights == 0 ? 0 : weights + i);
   graph_site(g, "mlp.experts");
   graph_keep(g, x);
   return join_rows(g, m, outputs);

@@ -90,7 +90,8 @@ moe_routing moe_route(graph *g, const settings *s, const moe_sizes *m, tensor_id
 /* From dispatch to combine. */
 typedef struct moe_dispatch {
   tensor_id tokens;           /* [rows, hidden], in the order of the local experts */
-  tensor_id probs;            /* [rows] */
+  tensor_id probs;            /* [rows]; 0: the outputs are weighted, not the activations */
+  moe_routing weights;        /* by these, if so; the map in the order of the permutation */
   tensor_id restore;          /* index that the last unpermutation needs */
   tensor_id restore_received; /* flex: index that restores the received rows */
   tensor_id rows_of;          /* the index of row owners; 0: all experts have equally many rows */

@@ -77,6 +77,51 @@ static row_pair unfused_permute(graph *g, const permutation *p, row_pair from, t
   return to;
 }
 
+/* masked_select of the transposed probabilities keeps the transposed mask. Its gradient is that
+ * of the transposed copy. */
+static tensor_id transposed(graph *g, const permutation *p, const char *name, tensor_id t)
+{
+  graph_tensor from = g->tensors.items[t];
+  tensor_id y = graph_tensor_new(g, name, (dtype)from.dtype, p->experts, p->tokens, 0, 0);
+  g->tensors.items[y].requires_grad = from.requires_grad;
+  graph_node *n = moe_step(g, KERNEL_TRANSPOSE, KERNEL_TRANSPOSE_BACKWARD, t, 0, y);
+  set_shape(n, p->tokens, p->experts, 0, 0);
+  return y;
+}
+
+tensor_id moe_selected_probs(graph *g, const permutation *p, tensor_id probs, tensor_id map)
+{
+  tensor_id mask = transposed(g, p, "local_map_t", map);
+  g->nodes.items[g->nodes.count - 1].flags = MOE_STEP_FORWARD_ONLY;
+  tensor_id by_expert = transposed(g, p, "local_probs_t", probs);
+  dtype type = (dtype)g->tensors.items[probs].dtype;
+  tensor_id rows = graph_tensor_new(g, "permuted_probs", type, p->rows, 0, 0, 0);
+  graph_node *n = moe_step(g, KERNEL_MOE_SELECT_PROBS_FORWARD, KERNEL_MOE_SELECT_PROBS_BACKWARD,
+                           by_expert, mask, rows);
+  set_shape(n, p->rows, p->tokens, p->experts, 0);
+  n->scalars[0] = p->slotted;
+  n->flags = MOE_STEP_WAITS;
+  node_save(n, by_expert);
+  node_save(n, mask);
+  return rows;
+}
+
+/* Tokens alone. */
+static row_pair permuted_tokens(graph *g, const settings *s, const permutation *p, tensor_id tokens,
+                                tensor_id map, tensor_id *restore)
+{
+  if (s->model.moe_permute_fusion)
+    *restore = moe_row_map(g, p, map);
+  else
+    moe_sorted_cells(g, p, map, restore);
+  dtype type = (dtype)g->tensors.items[tokens].dtype;
+  tensor_id rows = graph_tensor_new(g, "permuted_tokens", type, p->rows, p->width, 0, 0);
+  graph_node *n = moe_step(g, KERNEL_PERMUTE, KERNEL_UNPERMUTE, tokens, *restore, rows);
+  set_shape(n, p->rows, p->width, 0, 0);
+  node_save(n, *restore);
+  return (row_pair){ rows, 0 };
+}
+
 tensor_id moe_row_map(graph *g, const permutation *p, tensor_id map)
 {
   tensor_id index = moe_index(g, "row_id_map", DTYPE_INT32, p->tokens, 2 * p->experts + 1);
@@ -90,6 +135,7 @@ tensor_id moe_row_map(graph *g, const permutation *p, tensor_id map)
 row_pair moe_permute(graph *g, const settings *s, const permutation *p, row_pair from,
                      tensor_id map, tensor_id *restore)
 {
+  if (from.probs == 0) return permuted_tokens(g, s, p, from.tokens, map, restore);
   return s->model.moe_permute_fusion ? fused_permute(g, p, from, map, restore)
                                      : unfused_permute(g, p, from, map, restore);
 }
