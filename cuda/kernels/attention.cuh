@@ -70,36 +70,51 @@ DEVICE static inline int64_t query_element(const attention &a, int64_t n, int64_
   return row_element(a, a.heads, a.queries, columns, place_of_query(a, n));
 }
 
-/* The operands of keys and values, or of their gradients; in `all`, of all ranks, each rank's keys
- * precede its values. */
+/* The operands of keys and values, or of their gradients. Own ones: keys and values. Of all ranks: those of
+ * the first ranks and those of the others, each rank's keys before its values. */
 typedef struct key_operands {
-  tensor key, value;
-  bool is_all; /* both are the same operand */
+  tensor first, second;
+  int64_t first_ranks; /* 0: own ones */
 } key_operands;
 
 static inline key_operands own_keys(const tensor &key, const tensor &value)
 {
-  key_operands k = { merged(key), merged(value), false };
+  key_operands k = { merged(key), merged(value), 0 };
   return k;
 }
 
-static inline key_operands keys_of_all(const tensor &all)
+/* In one operand or two. */
+static inline key_operands keys_of_all(const attention &a, const tensor *all)
 {
-  key_operands k = { merged(all), merged(all), true };
+  int64_t ranks = attention_ranks_of(&a, all);
+  key_operands k = { merged(all[0]), merged(all[ranks < a.part.size ? 1 : 0]), ranks };
   return k;
 }
 
-/* Of key number `n`, or of its value: the first element. */
-DEVICE static inline int64_t key_element(const attention &a, bool is_all, bool value, int64_t n)
+/* Of key number `n`, or of its value: the operand and its first element. */
+typedef struct key_place {
+  bool second;
+  int64_t element;
+} key_place;
+
+DEVICE static inline key_place place_of_keys(const attention &a, int64_t first_ranks, bool value,
+                                             int64_t n)
 {
   attention_place p = place_of_key(a, n);
   int64_t columns = value ? a.v : a.qk, length = a.keys / a.part.size;
   p.row = row_of_position(a.part.size, length, p.row);
-  if (!is_all) return row_element(a, a.kv_heads, a.keys, columns, p);
+  key_place to = { value, 0 };
+  if (first_ranks == 0) {
+    to.element = row_element(a, a.kv_heads, a.keys, columns, p);
+    return to;
+  }
   int64_t rank = p.row / length, rows = a.batch * a.kv_heads * length;
+  to.second = rank >= first_ranks;
+  if (to.second) rank -= first_ranks;
   p.row %= length;
-  return row_element(a, a.kv_heads, length, columns, p) + rank * rows * (a.qk + a.v) +
-         (value ? rows * a.qk : 0);
+  to.element = row_element(a, a.kv_heads, length, columns, p) + rank * rows * (a.qk + a.v) +
+               (value ? rows * a.qk : 0);
+  return to;
 }
 
 /* ---- who sees what --------------------------------------------------------------------------- */
@@ -188,14 +203,15 @@ static inline float *load_keys(cuda_call *c, const attention &of, const key_oper
                                bool value, scratch_arena *room)
 {
   attention a = of;
-  tensor t = value ? from.value : from.key;
-  bool is_all = from.is_all;
+  tensor first = from.first, second = from.second;
+  int64_t first_ranks = from.first_ranks;
   int64_t columns = value ? a.v : a.qk, count = key_count(a) * columns;
   float *panel = take<float>(room, count);
   if (c == NULL) return panel;
   for_each(
       c, count, KERNEL_LAMBDA(int64_t i) {
-        panel[i] = load(t, key_element(a, is_all, value, i / columns) + i % columns);
+        key_place p = place_of_keys(a, first_ranks, value, i / columns);
+        panel[i] = load(p.second ? second : first, p.element + i % columns);
       });
   return panel;
 }
@@ -205,13 +221,14 @@ static inline void store_keys(cuda_call *c, const attention &of, const key_opera
                               const float *panel)
 {
   attention a = of;
-  tensor t = value ? to.value : to.key;
-  bool is_all = to.is_all;
+  tensor first = to.first, second = to.second;
+  int64_t first_ranks = to.first_ranks;
   int64_t columns = value ? a.v : a.qk, count = key_count(a);
   for_each(
       c, count * columns, KERNEL_LAMBDA(int64_t i) {
         int64_t n = i / columns, column = i % columns;
-        store(t, key_element(a, is_all, value, n) + column, panel[column * count + n]);
+        key_place p = place_of_keys(a, first_ranks, value, n);
+        store(p.second ? second : first, p.element + column, panel[column * count + n]);
       });
 }
 

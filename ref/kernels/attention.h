@@ -43,8 +43,11 @@ int64_t attention_visible(const attention *a, int64_t position);
 /* The operands of keys and values, or of their gradients. */
 typedef struct attention_keys {
   const exec_tensor *key, *value;
-  const exec_tensor *all; /* or those of all ranks */
+  const exec_tensor *all; /* or those of all ranks, in one operand or several: rank after rank */
 } attention_keys;
+
+/* How many ranks' keys and values an operand of `all` has. */
+uint32_t attention_ranks_of(const attention *a, const exec_tensor *all);
 
 /* The rows of a group's keys and values by position. */
 void attention_load_keys(const attention *a, const attention_keys *from, int64_t batch,

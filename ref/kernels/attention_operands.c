@@ -67,12 +67,22 @@ static attention_head key_of(const attention *a, const exec_tensor *t, int64_t b
   return head_in(a, t, a->kv_heads, a->keys, columns, batch, head);
 }
 
+uint32_t attention_ranks_of(const attention *a, const exec_tensor *all)
+{
+  int64_t part = a->batch * a->kv_heads * (a->keys / a->part.size) * (a->qk + a->v);
+  int64_t elements = exec_elements(all);
+  assert(elements >= part && elements % part == 0);
+  return (uint32_t)(elements / part);
+}
+
 /* The keys or values of `rank` in those of all ranks, which have each rank's keys and then its
  * values. */
 static attention_head key_of_rank(const attention *a, const exec_tensor *all, uint32_t rank,
                                   bool value, int64_t batch, int64_t head)
 {
   int64_t length = a->keys / a->part.size, rows = a->batch * a->kv_heads * length;
+  for (uint32_t ranks; rank >= (ranks = attention_ranks_of(a, all)); all++)
+    rank -= ranks;
   attention_head h = head_in(a, all, a->kv_heads, length, value ? a->v : a->qk, batch, head);
   h.first += rank * rows * (a->qk + a->v) + (value ? rows * a->qk : 0);
   return h;

@@ -105,23 +105,26 @@ static ref of_all_ranks(emitter *e, const graph *g, const graph_node *n, const c
                         CLASS_TRANSIENT);
 }
 
-/* Ring (context_parallel.py: AttnFuncWithCPAndKVP2P): while a step multiplies its keys and
- * values, those of the neighbour arrive in a new buffer. All buffers and the outputs of all steps
- * live until the end. All-gather (AttnFuncWithCPAndKVAllGather): keys and values of the whole
- * sequence arrive at once. In either case the buffer ends up with the keys and values of each
- * rank in turn. */
-static ref exchange_kv(emitter *e, const graph *g, const graph_node *n, ref k, ref v)
+/* `to` gets the keys and values of each rank in turn. Ring: while a step multiplies its keys and values,
+ * those of the neighbour arrive. All-gather (AttnFuncWithCPAndKVAllGather): those of the whole sequence
+ * arrive at once. */
+static void exchange_kv(emitter *e, const graph *g, const graph_node *n, ref k, ref v,
+                        const ref *to)
 {
-  if (n->dims[CP] <= 1) return 0;
   int64_t part_bytes = kv_part(n) * dtype_bytes(type_of(g, n->inputs[0]));
   bool gathers = (n->flags & ATTENTION_CP_GATHER) != 0;
-  ref kv = of_all_ranks(e, g, n, "exchanged_kv");
   if (!gathers) emit_join(e, STREAM_COMM, STREAM_COMPUTE);
   emit_collective(e, gathers ? STREAM_COMPUTE : STREAM_COMM,
                   gathers ? COLLECTIVE_ALL_GATHER : COLLECTIVE_ALL_TO_ALL, GROUP_CP,
-                  part_bytes * (gathers ? 1 : n->dims[CP] - 1), (ref[]){ k, v, 0 },
-                  (ref[]){ kv, 0 });
+                  part_bytes * (gathers ? 1 : n->dims[CP] - 1), (ref[]){ k, v, 0 }, to);
   if (!gathers) emit_join(e, STREAM_COMPUTE, STREAM_COMM);
+}
+
+static ref exchanged_kv(emitter *e, const graph *g, const graph_node *n, ref k, ref v)
+{
+  if (n->dims[CP] <= 1) return 0;
+  ref kv = of_all_ranks(e, g, n, "exchanged_kv");
+  exchange_kv(e, g, n, k, v, (ref[]){ kv, 0 });
   return kv;
 }
 
@@ -138,15 +141,56 @@ static void reduce_kv_gradients(emitter *e, const graph *g, const graph_node *n,
   if (!gathers) emit_join(e, STREAM_COMPUTE, STREAM_COMM);
 }
 
+enum { OUTPUT, LOG_SUMS, GENERATOR, KEY_VALUE };
+
+static bool keeps_joined_kv(const graph_node *n)
+{
+  return n->outputs[KEY_VALUE] != 0;
+}
+
+/*
+ * Ring (context_parallel.py: AttnFuncWithCPAndKVP2P): keys and values are joined in one tensor, and those
+ * of each other rank arrive in a tensor of the same size. All of them and the results of all steps live
+ * until the end; the last that arrived is saved. Upstream saves the neighbour's and begins backward's ring
+ * with them; here each rank saves its own in that place.
+ */
+static void ring_forward(emitter *e, const graph *g, const graph_node *n, ref q, ref k, ref v)
+{
+  dtype type = type_of(g, n->inputs[0]);
+  int64_t ranks = n->dims[CP];
+  ref others =
+      emit_temporary(e, "exchanged_kv", type, (ranks - 1) * kv_part(n), 0, 0, 0, CLASS_TRANSIENT);
+  ref last = emit_output(e, n->outputs[KEY_VALUE]);
+  exchange_kv(e, g, n, k, v, (ref[]){ others, last, 0 });
+  for (int64_t i = 0; i < ranks; i++) {
+    emit_temporary(e, "output_of_step", type, tensor_elements(g, n->outputs[OUTPUT]), 0, 0, 0,
+                   CLASS_TRANSIENT);
+    emit_temporary(e, "log_sums_of_step", DTYPE_FP32, tensor_elements(g, n->outputs[LOG_SUMS]), 0,
+                   0, 0, CLASS_TRANSIENT);
+  }
+  ref o = emit_output(e, n->outputs[OUTPUT]);
+  ref lse = emit_output(e, n->outputs[LOG_SUMS]);
+  ref rng = emit_output(e, n->outputs[GENERATOR]);
+  emit_kernel(e, attention_shape(e, g, n, KERNEL_ATTENTION_FORWARD),
+              (ref[]){ q, k, v, others, last, 0 }, (ref[]){ o, lse, rng, 0 });
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_JOIN,
+                              .type = type,
+                              .dims = { 1, tensor_elements(g, n->inputs[1]),
+                                        tensor_elements(g, n->inputs[2]) } },
+              (ref[]){ k, v, 0 }, (ref[]){ last, 0 });
+}
+
 static void attention_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref q = emit_input(e, n->inputs[0]);
   ref k = emit_input(e, n->inputs[1]);
   ref v = emit_input(e, n->inputs[2]);
-  ref kv = exchange_kv(e, g, n, k, v);
-  if (n->dims[CP] > 1 && !(n->flags & ATTENTION_CP_GATHER))
-    emit_temporary(e, "outputs_of_steps", type_of(g, n->inputs[0]),
-                   n->dims[CP] * tensor_elements(g, n->outputs[0]), 0, 0, 0, CLASS_TRANSIENT);
+  if (keeps_joined_kv(n)) {
+    ring_forward(e, g, n, q, k, v);
+    return;
+  }
+  ref kv = exchanged_kv(e, g, n, k, v);
   ref o = emit_output(e, n->outputs[0]);
   ref lse = emit_output(e, n->outputs[1]);
   ref rng = n->outputs[2] != 0 ? emit_output(e, n->outputs[2]) : 0;
@@ -181,15 +225,75 @@ static int64_t new_gradients(emitter *e, const graph *g, const graph_node *n, re
 
 enum { ATTENTION_SAVED = 5, ATTENTION_RNG = 5 };
 
+static void add_workspaces(emitter *e, const graph *g, const graph_node *n, ref_list *to)
+{
+  if (n->flags & ATTENTION_FLASH)
+    list_add(to, emit_temporary(e, "dq_accumulator", DTYPE_FP32, tensor_elements(g, n->inputs[0]),
+                                0, 0, 0, CLASS_WORKSPACE));
+  list_add(to, emit_temporary(e, "softmax_d", DTYPE_FP32, n->dims[BATCH], n->dims[HEADS],
+                              n->dims[Q_LEN], 0, CLASS_WORKSPACE));
+}
+
+/* Keys, and after them the values, as elements `first` and on of a buffer. */
+typedef struct key_value_views {
+  ref key, value;
+} key_value_views;
+
+static key_value_views views_of(emitter *e, const graph *g, const graph_node *n, ref of,
+                                int64_t first)
+{
+  dtype type = type_of(g, n->inputs[0]);
+  const int64_t *key = g->tensors.items[n->inputs[1]].shape,
+                *value = g->tensors.items[n->inputs[2]].shape;
+  return (key_value_views){
+    emit_strided(e, of, type, first, 4, key, NULL),
+    emit_strided(e, of, type, first + tensor_elements(g, n->inputs[1]), 4, value, NULL),
+  };
+}
+
+enum { RING_QUERY, RING_KEY_VALUE, RING_OUTPUT, RING_LOG_SUMS, RING_GENERATOR };
+
+/* Two buffers take turns, each with keys and values and with gradients of them; what the last step receives
+ * is a part of the first. A step's own gradients are tensors of their own. */
+static void ring_backward(emitter *e, const graph *g, const graph_node *n, ref gy)
+{
+  dtype type = type_of(g, n->inputs[0]);
+  ref gq = emit_grad_for(e, n->inputs[0]);
+  ref all = of_all_ranks(e, g, n, "exchanged_kv");
+  ref gradients = of_all_ranks(e, g, n, "exchanged_kv_gradient");
+  key_value_views saved = views_of(e, g, n, emit_saved(e, RING_KEY_VALUE), 0);
+  key_value_views own = views_of(e, g, n, all, kv_part(n));
+  emit_grad_is(e, n->inputs[1], own.key);
+  emit_grad_is(e, n->inputs[2], own.value);
+  exchange_kv(e, g, n, saved.key, saved.value, (ref[]){ all, 0 });
+  emit_temporary(e, "query_gradient_of_step", type, tensor_elements(g, n->inputs[0]), 0, 0, 0,
+                 CLASS_TRANSIENT);
+  emit_temporary(e, "kv_gradient_of_step", type, kv_part(n), 0, 0, 0, CLASS_TRANSIENT);
+  ref_list reads = { .items = { gy, emit_saved(e, RING_QUERY), saved.key, saved.value,
+                                emit_saved(e, RING_OUTPUT), emit_saved(e, RING_LOG_SUMS), all },
+                     .count = 7 };
+  ref_list writes = { .items = { gq, gradients }, .count = 2 };
+  add_workspaces(e, g, n, &writes);
+  kernel_shape shape = attention_shape(e, g, n, KERNEL_ATTENTION_BACKWARD);
+  shape.bytes = list_bytes(e, &reads) + list_bytes(e, &writes);
+  list_add(&reads, emit_saved(e, RING_GENERATOR));
+  emit_kernel(e, shape, reads.items, writes.items);
+  reduce_kv_gradients(e, g, n, gradients, (ref[]){ own.key, own.value, 0 });
+}
+
 /* Backward makes the dropout mask again from the generator's state, which counts no bytes. */
 static void attention_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
   if (gy == 0) return;
+  if (keeps_joined_kv(n)) {
+    ring_backward(e, g, n, gy);
+    return;
+  }
   ref_list reads = { .items = { gy }, .count = 1 };
   for (uint32_t i = 0; i < ATTENTION_SAVED; i++)
     list_add(&reads, emit_saved(e, i));
-  ref kv = exchange_kv(e, g, n, emit_saved(e, 1), emit_saved(e, 2));
+  ref kv = exchanged_kv(e, g, n, emit_saved(e, 1), emit_saved(e, 2));
   list_add(&reads, kv);
   ref gradients[3];
   kernel_shape shape = attention_shape(e, g, n, KERNEL_ATTENTION_BACKWARD);
@@ -204,12 +308,7 @@ static void attention_backward(emitter *e, const graph *g, const graph_node *n)
     list_add(&writes, gradients[2]);
   }
   ref_list workspaces = { .count = 0 };
-  if (n->flags & ATTENTION_FLASH)
-    list_add(&workspaces,
-             emit_temporary(e, "dq_accumulator", DTYPE_FP32, tensor_elements(g, n->inputs[0]), 0, 0,
-                            0, CLASS_WORKSPACE));
-  list_add(&workspaces, emit_temporary(e, "softmax_d", DTYPE_FP32, n->dims[BATCH], n->dims[HEADS],
-                                       n->dims[Q_LEN], 0, CLASS_WORKSPACE));
+  add_workspaces(e, g, n, &workspaces);
   shape.bytes += list_bytes(e, &workspaces);
   for (uint32_t i = 0; i < workspaces.count; i++)
     list_add(&writes, workspaces.items[i]);

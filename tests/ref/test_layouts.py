@@ -23,6 +23,7 @@ NEAR = [
     ("tp2 sp", [], [], ["tensor_model_parallel_size=2", "sequence_parallel=true", "world_size=2"]),
     ("tp4 sp", ["num_query_groups=4", "vocab_size=512"], [], ["tensor_model_parallel_size=4", "sequence_parallel=true", "world_size=4"]),
     *((f"cp2 {how}", FUSED, [], [*CP, f"cp_comm_type={how}"]) for how in ("p2p", "all_gather", "a2a")),
+    ("cp4 p2p", FUSED, [], ["context_parallel_size=4", "world_size=4"]),
     ("dp2", BATCHES, [], ["world_size=2"]),
     ("dp4", BATCHES, [], ["world_size=4"]),
     ("tp2 pp2 dp2", BATCHES, [], ["tensor_model_parallel_size=2", "pipeline_model_parallel_size=2", "world_size=8"]),

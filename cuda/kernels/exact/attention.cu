@@ -15,7 +15,7 @@ static forward_panels take_panels(cuda_call *c, const exec_call *of, const atten
                                   scratch_arena *room)
 {
   forward_panels p;
-  key_operands from = a.local_queries ? keys_of_all(of->reads[READ_ALL])
+  key_operands from = a.local_queries ? keys_of_all(a, &of->reads[READ_ALL])
                                       : own_keys(of->reads[READ_KEY], of->reads[READ_VALUE]);
   p.keys = load_keys(c, a, from, false, room);
   p.values = load_keys(c, a, from, true, room);

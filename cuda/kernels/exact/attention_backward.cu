@@ -20,7 +20,7 @@ static key_operands keys_of(const exec_call *c, const attention &a)
   uint32_t k = READ_REST;
   while (k + 1 < c->read_count && c->reads[k].type == DTYPE_INT64)
     k++;
-  return keys_of_all(c->reads[k]);
+  return keys_of_all(a, &c->reads[k]);
 }
 
 static backward_panels take_panels(cuda_call *c, const exec_call *of, const attention &a,
@@ -162,7 +162,7 @@ extern "C" void EXACT(attention_backward)(cuda_call *c)
   prepare(c, a, p);
   query_gradients(c, a, d, p);
   key_gradients(c, a, d, p);
-  key_operands to = a.local_queries ? keys_of_all(writes[1]) : own_keys(writes[1], writes[2]);
+  key_operands to = a.local_queries ? keys_of_all(a, &writes[1]) : own_keys(writes[1], writes[2]);
   store_queries(c, a, writes[0], a.qk, p.query_gradient);
   store_keys(c, a, to, false, p.key_gradients);
   store_keys(c, a, to, true, p.value_gradients);

@@ -43,33 +43,6 @@ static tensor_id positions_swapped(graph *g, tensor_id x)
   return v;
 }
 
-/* Query, key and value of one shape take turns, head by head, in one buffer. */
-static bool takes_turns(const graph *g, const attention_operands *a)
-{
-  const tensor_id all[] = { a->query, a->key, a->value };
-  const graph_tensor *q = &g->tensors.items[a->query];
-  for (int i = 0; i < 3; i++) {
-    const graph_tensor *t = &g->tensors.items[all[i]];
-    if (tensor_storage(g, all[i]) != tensor_storage(g, a->query) ||
-        t->offset_elements != i * q->shape[3] || t->view.rank != q->view.rank ||
-        memcmp(t->shape, q->shape, sizeof t->shape) != 0 ||
-        memcmp(t->view.strides, q->view.strides, sizeof t->view.strides) != 0)
-      return false;
-  }
-  return true;
-}
-
-/* Transformer Engine (attention/dot_product_attention/utils.py, get_qkv_layout) keeps such slices
- * and makes everything else contiguous: with several query heads for a key, the shapes differ. */
-static bool settle_layout(graph *g, attention_operands *a)
-{
-  if (takes_turns(g, a)) return true;
-  a->query = contiguous(g, "query_contiguous", a->query);
-  a->key = contiguous(g, "key_contiguous", a->key);
-  a->value = contiguous(g, "value_contiguous", a->value);
-  return false;
-}
-
 /* ---- context parallelism --------------------------------------------------------------------- */
 
 /* --cp-comm-type: one for all layers, or one for each. */
@@ -91,6 +64,48 @@ static bool exchanges_heads(const graph *g, const settings *s)
 {
   return exchanges_by(g, s, CP_A2A);
 }
+
+static bool exchanges_by_ring(const graph *g, const settings *s)
+{
+  return s->parallel.context_parallel_size > 1 && !exchanges_heads(g, s) &&
+         context_flags(g, s) == 0;
+}
+
+/* ---- layouts --------------------------------------------------------------------------------- */
+
+/* Query, key and value of one shape take turns, head by head, in one buffer. */
+static bool takes_turns(const graph *g, const attention_operands *a)
+{
+  const tensor_id all[] = { a->query, a->key, a->value };
+  const graph_tensor *q = &g->tensors.items[a->query];
+  for (int i = 0; i < 3; i++) {
+    const graph_tensor *t = &g->tensors.items[all[i]];
+    if (tensor_storage(g, all[i]) != tensor_storage(g, a->query) ||
+        t->offset_elements != i * q->shape[3] || t->view.rank != q->view.rank ||
+        memcmp(t->shape, q->shape, sizeof t->shape) != 0 ||
+        memcmp(t->view.strides, q->view.strides, sizeof t->view.strides) != 0)
+      return false;
+  }
+  return true;
+}
+
+static void make_contiguous(graph *g, attention_operands *a)
+{
+  a->query = contiguous(g, "query_contiguous", a->query);
+  a->key = contiguous(g, "key_contiguous", a->key);
+  a->value = contiguous(g, "value_contiguous", a->value);
+}
+
+/* Transformer Engine (attention/dot_product_attention/utils.py, get_qkv_layout) keeps such slices
+ * and makes everything else contiguous: with several query heads for a key, the shapes differ. */
+static bool settle_layout(graph *g, attention_operands *a)
+{
+  if (takes_turns(g, a)) return true;
+  make_contiguous(g, a);
+  return false;
+}
+
+/* ---- the whole sequence ---------------------------------------------------------------------- */
 
 static tensor_id exchanged(graph *g, const char *name, tensor_id x, int64_t length, int64_t heads)
 {
@@ -118,6 +133,21 @@ static attention_operands with_whole_sequence(graph *g, const settings *s, atten
 
 /* ---- the core in one kernel ------------------------------------------------------------------ */
 
+/* The ring saves keys and values as one tensor, which it makes (sim/operators/attention.c). */
+static void save_joined(graph *g, graph_node *n, const attention_operands *a,
+                        const tensor_id saved[6])
+{
+  int64_t elements = tensor_elements(g, a->key) + tensor_elements(g, a->value);
+  tensor_id kv =
+      graph_tensor_new(g, "key_value", (dtype)g->tensors.items[a->key].dtype, elements, 0, 0, 0);
+  g->tensors.items[kv].requires_grad = false;
+  node_output(n, kv);
+  node_save(n, saved[0]);
+  node_save(n, kv);
+  for (int i = 3; i < 6; i++)
+    node_save(n, saved[i]);
+}
+
 static graph_node *core_node(graph *g, const settings *s, const attention_operands *a, tensor_id o)
 {
   int64_t cp = exchanges_heads(g, s) ? 1 : s->parallel.context_parallel_size;
@@ -135,6 +165,10 @@ static graph_node *core_node(graph *g, const settings *s, const attention_operan
     node_input(n, saved[i]);
   for (int i = 3; i < 6; i++)
     node_output(n, saved[i]);
+  if (exchanges_by_ring(g, s)) {
+    save_joined(g, n, a, saved);
+    return n;
+  }
   for (int i = 0; i < 6; i++)
     node_save(n, saved[i]);
   return n;
@@ -148,6 +182,7 @@ static tensor_id merged_heads(graph *g, const attention_operands *a, tensor_id o
 static tensor_id fused(graph *g, const settings *s, attention_operands a)
 {
   bool joined = settle_layout(g, &a);
+  if (exchanges_by_ring(g, s)) make_contiguous(g, &a); /* backends.py: FusedAttention.forward */
   attention_operands local = a;
   a = with_whole_sequence(g, s, a);
   tensor_id o =
