@@ -89,8 +89,10 @@ static void softmax_forward(emitter *e, const graph *g, const graph_node *n)
 
 static void softmax_backward(emitter *e, const graph *g, const graph_node *n)
 {
+  bool in_place = (n->flags & SOFTMAX_IN_PLACE) != 0;
   ref gy = emit_grad_of(e, n->outputs[0]);
-  ref gx = gy != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
+  ref gx = gy == 0 || in_place ? gy : emit_grad_for(e, n->inputs[0]);
+  if (gx != 0 && in_place) emit_grad_is(e, n->inputs[0], gx);
   if (gx != 0)
     emit_kernel(e, softmax_shape(n, KERNEL_CAUSAL_SOFTMAX_BACKWARD, type_of(g, n->inputs[0])),
                 (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });

@@ -105,6 +105,10 @@ extern const operator_kind operator_batched_matmul;
  *   in: x    out: y    saved: y
  *   dims: rows, columns, queries, width of a query, by whose root the scores are divided
  */
+enum softmax_flags {
+  SOFTMAX_IN_PLACE =
+      1 << 0 /* backward's kernel writes the gradient of x in the place of that of y */
+};
 extern const operator_kind operator_softmax;
 /*
  * REPEAT

@@ -285,14 +285,25 @@ static void leave(static_writer *w, const char *name, dtype type, int64_t elemen
   static_take(w, name, CLASS_RETAINED, type, elements * dtype_bytes(type), NO_PARAMETER);
 }
 
+/* Once the group attn_norm has left, the layer empties its input (core/transformer/transformer_layer.py,
+ * _forward_attention: forced_released_tensors). A norm that is a part of the linear after it has no such
+ * group. */
+static bool offloading_empties_input(const settings *s)
+{
+  bool norm_is_apart = !uses_te(s) || s->model.multi_latent_attention;
+  return norm_is_apart && marks_group(s, OFFLOAD_ATTN_NORM) &&
+         s->offload.activation_offload_fraction > 0 &&
+         size_residual_sequence(s) * s->training.micro_batch_size * s->model.hidden_size >=
+             s->offload.min_offloaded_tensor_size;
+}
+
 /* The probabilities keep their autograd graph, which with parts (sim/graph/parts.h) ends in a
  * tensor of the layer's input. That tensor stays with its gradient, unless offloading has emptied
  * it. */
 static void leave_input_of_layer(static_writer *w)
 {
   if (!runs_in_parts(w->s)) return;
-  bool norm_is_apart = !uses_te(w->s) || w->s->model.multi_latent_attention;
-  if (!norm_is_apart || !marks_group(w->s, OFFLOAD_ATTN_NORM))
+  if (!offloading_empties_input(w->s))
     leave(w, "dispatcher.graph_input", residual_dtype(w->s), hidden_elements(w->s));
   leave(w, "dispatcher.graph_input_grad", residual_dtype(w->s), hidden_elements(w->s));
 }
@@ -341,8 +352,26 @@ static void leave_batches(static_writer *w)
       leave_batch(w, &w->s->derived.stages[chunk * pp + w->pp_rank]);
 }
 
+static uint32_t layers_of(const struct stage_content *stage)
+{
+  return stage->layer_count + stage->mtp_layers;
+}
+
+/* The last group of a name stays in the chunk whose backward comes next: that of the only layer of the last
+ * stage with layers. */
+static bool is_emptied_input(const static_writer *w, uint32_t chunk)
+{
+  const settings *s = w->s;
+  int64_t pp = s->parallel.pipeline_model_parallel_size, stage = chunk * pp + w->pp_rank;
+  uint32_t own = layers_of(&s->derived.stages[stage]), later = 0;
+  while (++stage < s->derived.virtual_stages * pp)
+    later += layers_of(&s->derived.stages[stage]);
+  return offloading_empties_input(s) && own > 0 && (own > 1 || later > 0);
+}
+
 /* Each chunk keeps its last input, which the schedule has set (set_input_tensor), and the input's
- * gradient. The chunk with the embedding has none. */
+ * gradient. The chunk with the embedding has none. Of an input that a layer has emptied only the gradient is
+ * left. */
 void write_retained(static_writer *w)
 {
   const settings *s = w->s;
@@ -355,7 +384,8 @@ void write_retained(static_writer *w)
   for (uint32_t chunk = 0; chunk < s->derived.virtual_stages; chunk++) {
     if (w->pp_rank == 0 && chunk == 0) continue;
     int64_t bytes = size_received_sequence(s, w->pp_rank, chunk) * row;
-    static_take(w, "pipeline.input_tensor", CLASS_RETAINED, type, bytes, NO_PARAMETER);
+    if (!is_emptied_input(w, chunk))
+      static_take(w, "pipeline.input_tensor", CLASS_RETAINED, type, bytes, NO_PARAMETER);
     static_take(w, "pipeline.input_tensor_grad", CLASS_RETAINED, type, bytes, NO_PARAMETER);
   }
 }

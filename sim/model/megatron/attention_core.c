@@ -260,12 +260,13 @@ static tensor_id repeated(graph *g, const char *name, const attention_operands *
   return y;
 }
 
-static tensor_id softmax(graph *g, const attention_operands *a, tensor_id x)
+static tensor_id softmax(graph *g, const attention_operands *a, tensor_id x, int32_t flags)
 {
   graph_tensor t = g->tensors.items[x];
   tensor_id y =
       graph_tensor_new(g, "attention_probs", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
   graph_node *n = graph_add(g, &operator_softmax);
+  n->flags = flags;
   const int64_t dims[] = { a->batch * a->heads * a->length, t.shape[2], a->length, a->qk_dim };
   memcpy(n->dims, dims, sizeof dims);
   node_input(n, x);
@@ -285,19 +286,20 @@ static bool kernel_is_available(const settings *s, const attention_operands *a)
          (a->batch * a->heads) % 4 == 0;
 }
 
-/* Without the fused kernel: fp32 scores, their masked copy, softmax, and back. The softmax kernel
- * scales and masks in either case. */
+/* The fused kernel's backward is in place (TE pytorch/csrc/extensions/softmax.cpp; APEX
+ * csrc/megatron/scaled_upper_triang_masked_softmax.h). Without it: fp32 scores, their masked copy, softmax,
+ * and back. The softmax kernel scales and masks in either case. */
 static tensor_id probabilities(graph *g, const settings *s, const attention_operands *a,
                                tensor_id scores)
 {
-  if (kernel_is_available(s, a)) return softmax(g, a, scores);
+  if (kernel_is_available(s, a)) return softmax(g, a, scores, SOFTMAX_IN_PLACE);
   dtype type = model_dtype(s);
   bool fp32 = type != DTYPE_FP32 && (uses_te(s) || s->model.attention_softmax_in_fp32 ||
                                      s->model.apply_query_key_layer_scaling);
   tensor_id x = fp32 ? converted(g, "scores_fp32", scores, DTYPE_FP32) : scores;
   tensor_id masked = converted(g, "masked_scores", x, fp32 ? DTYPE_FP32 : type);
   graph_keep(g, masked);
-  tensor_id probs = softmax(g, a, masked);
+  tensor_id probs = softmax(g, a, masked, 0);
   return fp32 ? converted(g, "attention_probs_half", probs, type) : probs;
 }
 
