@@ -137,8 +137,8 @@ extern const gpu_driver gpu_driver_cuda;
  * allocated when it is used. */
 void host_set_devices(uint32_t count, int64_t device_bytes);
 
-/* Runs `work` on a host stream; `context` is copied (`bytes` of it). For kernels compiled for the
- * CPU (cuda/kernels/for_each.cuh). */
+/* Runs `work` on a host stream, or at once where that is NULL; `context` is copied (`bytes` of it). For
+ * kernels compiled for the CPU (cuda/kernels/for_each.cuh). */
 void host_stream_run(gpu_stream *stream, void (*work)(void *context), const void *context,
                      size_t bytes);
 

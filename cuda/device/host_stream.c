@@ -101,6 +101,11 @@ void host_stream_run(gpu_stream *s, void (*work)(void *context), const void *con
   c->next = NULL;
   c->work = work;
   if (bytes > 0) memcpy(c->context, context, bytes);
+  if (s == NULL) {
+    work(c->context);
+    free(c);
+    return;
+  }
   queue one = { c, c };
   if (s->captures)
     append(&s->caught, &one);

@@ -38,9 +38,10 @@ static bool knows_stage(const plan *p, uint32_t number, const cuda_options *opti
   stage s = { .plan = p, .ops_of = &p->ranks[number] };
   for (uint32_t i = 0; i < s.ops_of->ops.count && diag_ok(d); i++) {
     const plan_op *o = stage_op(&s, i);
-    if (o->stream == STREAM_CPU && options->gpus > 0)
+    bool steps = o->kind == OP_KERNEL && p->calls.items[o->arg].kind == KERNEL_HOST_OPTIMIZER_STEP;
+    if (steps && options->gpus > 0)
       diag_error(d, (source_pos){ 0 },
-                 "cuda does no arithmetic of the host's processor: rank %u's %s", number,
+                 "cuda runs no optimizer on the host's processor: rank %u's %s", number,
                  stage_op_text(&s, i, &scratch));
     else if ((o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) && !has_kernel(&t, p, o))
       diag_error(d, (source_pos){ 0 }, "cuda has no kernel for rank %u's %s", number,

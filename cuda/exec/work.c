@@ -1,5 +1,7 @@
 /* Issues kernels, collectives and messages of one rank to its streams. */
 #include <assert.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "cuda/exec/state.h"
 #include "sim/base/units.h"
@@ -49,8 +51,44 @@ static int64_t kernel_scratch(const rank_run *r, const exec_call *c)
   return row.scratch == NULL ? 0 : row.scratch(c);
 }
 
+/* A call of the host's processor, with its operands. */
+typedef struct host_call {
+  exec_call call;
+  exec_tensor tensors[];
+} host_call;
+
+/* Runs on a thread other than the rank's: it must not call the driver. */
+static void run_on_host(void *context)
+{
+  host_call *h = context;
+  cuda_call call = { .of = &h->call };
+  host_exact_kernels[h->call.call->kind].launch(&call);
+  assert(call.failure == NULL && "the host launches nothing");
+  free(h);
+}
+
+static void host_issue(rank_run *r, const op_call *c)
+{
+  size_t count = c->call.read_count + c->call.write_count;
+  host_call *h = malloc(sizeof *h + count * sizeof *h->tensors);
+  if (h == NULL) die_refused("memory: none is left for a call of the host's processor");
+  assert(c->op->stream == STREAM_CPU && host_exact_kernels[c->call.call->kind].launch != NULL);
+  h->call = c->call;
+  memcpy(h->tensors, c->call.reads, c->call.read_count * sizeof *h->tensors);
+  memcpy(h->tensors + c->call.read_count, c->call.writes, c->call.write_count * sizeof *h->tensors);
+  h->call.reads = h->tensors;
+  h->call.writes = h->tensors + c->call.read_count;
+  const char *why = r->driver->call(run_on_host, h, r->queue.streams[c->op->stream]);
+  if (why != NULL) free(h);
+  rank_ok(r, why);
+}
+
 void kernel_issue(rank_run *r, const op_call *c)
 {
+  if (c->op->stream == STREAM_CPU) {
+    host_issue(r, c);
+    return;
+  }
   cuda_kernel_row row = row_of(r, &c->call);
   assert(row.launch != NULL && "cuda_exec_knows has seen the plan");
   if (!scratch_reserve(&r->scratch, c->op->stream, kernel_scratch(r, &c->call))) return;

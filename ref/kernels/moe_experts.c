@@ -3,8 +3,10 @@
  * operand, or one for each. Sums go by ascending row or column.
  *
  * grouped_gemm: reads a, b [, biases] [, index]; one product for each expert, in the order of
- *   gemm.h. A is the rows and B the weights of all experts, or, for the gradients of weights
- *   (GEMM_TN, GEMM_TN_COPIES), both are rows; rows that belong to no expert give zeros.
+ *   gemm.h. With `of`: for the experts from `first` on, whose rows are among those of `of`
+ *   experts; the last such call writes the zeros. A is the rows and B the weights of all experts,
+ *   or, for the gradients of weights (GEMM_TN, GEMM_TN_COPIES), both are rows; rows that belong to
+ *   no expert give zeros.
  * expert_bias_forward: reads x, probabilities, biases [, index]; writes [scratch,] x + b p.
  * expert_bias_backward: reads g, biases, probabilities [, index]; writes [scratch,] [gx = g,] [the
  *   gradient of probabilities: sums of g b,] that of biases: sums of g p.
@@ -18,7 +20,7 @@
 #include "ref/kernels/moe_rows.h"
 #include "ref/kernels/storage.h"
 
-enum { GROUPED_M, GROUPED_N, GROUPED_K, GROUPED_BATCH, GROUPED_EXPERTS };
+enum { GROUPED_M, GROUPED_N, GROUPED_K, GROUPED_BATCH, GROUPED_EXPERTS, GROUPED_FIRST, GROUPED_OF };
 
 /* The last read operand, if it is an index. */
 static const exec_tensor *index_of(const exec_call *c)
@@ -82,18 +84,22 @@ static void multiply_expert(const exec_call *c, uint32_t parts, int64_t e, moe_s
 static void multiply_rows(const exec_call *c)
 {
   int64_t rows = exec_dim(c, GROUPED_M), n = exec_dim(c, GROUPED_N), k = exec_dim(c, GROUPED_K),
-          experts = exec_dim(c, GROUPED_EXPERTS), done = 0;
+          experts = exec_dim(c, GROUPED_EXPERTS), first = exec_dim(c, GROUPED_FIRST),
+          of = exec_dim(c, GROUPED_OF), done = 0;
+  assert(of == 0 || (first + experts <= of && exec_is_contiguous(&c->writes[0])));
+  if (of > 0) rows = exec_elements(&c->reads[0]) / k;
+  if (of == 0) of = experts;
   uint32_t parts = parts_of(c, 1, c->call->scalars[GEMM_BIASED] != 0 ? 2 : 1, experts);
   ref_matrices a = ref_left_operand(c, 1, rows, k);
   ref_matrices to = ref_matrices_write(&c->writes[0], 1, rows, n);
   for (int64_t e = 0; e < experts; e++) {
-    moe_span s = moe_span_of(index_of(c), rows, experts, e);
+    moe_span s = moe_span_of(index_of(c), rows, of, first + e);
     multiply_expert(c, parts, e, s, a.first, to.first);
     done = s.first + s.count;
   }
   ref_matrices_release(&to);
   ref_matrices_release(&a);
-  ref_fill_row(&c->writes[0], done * n, (rows - done) * n, 0);
+  if (first + experts == of) ref_fill_row(&c->writes[0], done * n, (rows - done) * n, 0);
 }
 
 /* gw = gy^T x of each expert's rows. */

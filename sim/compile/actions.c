@@ -109,7 +109,7 @@ void walk_number_host_keys(walk *w)
 void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_t to,
                uint32_t tensor)
 {
-  assert(op_is_copy(kind) || kind == OP_KERNEL);
+  assert(op_is_copy(kind) || kind == OP_KERNEL || kind == OP_COLLECTIVE);
   uint32_t first = w->rank->operands.count;
   uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, 2);
   assert(from < w->rank->buffers.count && to < w->rank->buffers.count && from != to);
@@ -134,7 +134,7 @@ void walk_copy_kernel(walk *w, plan_stream stream, walk_operand_view from, walk_
 {
   plan_call call;
   memset(&call, 0, sizeof call);
-  call.kind = KERNEL_COPY;
+  call.kind = stream == STREAM_CPU ? KERNEL_HOST_COPY : KERNEL_COPY;
   call.dtype = w->plan->tensors.items[tensor].dtype;
   call.dims[0] = elements;
   call.bytes = traffic_bytes;

@@ -211,6 +211,42 @@ static void add_step(emitter *e, op_kind kind, plan_stream stream, plan_call *ca
   lower_instruction(e, I_STEP, e->program->steps.count - 1, 0);
 }
 
+/* One expert's weight to a part of `to`. */
+static void weight_in(emitter *e, plan_stream stream, uint32_t parameter, const emitted_ref *to,
+                      int64_t offset, int64_t elements)
+{
+  plan_view part = { .dtype = to->view.dtype,
+                     .rank = 1,
+                     .offset = to->view.offset + offset,
+                     .shape = { elements },
+                     .strides = { 1 } };
+  program_step step = { .op = OP_H2D,
+                        .stream = (uint8_t)stream,
+                        .reads = 1,
+                        .writes = 1,
+                        .operands = e->program->operands.count,
+                        .site = lower_site_row(e, e->node->site) };
+  assert(!to->view.whole && stream < STREAM_HOST);
+  *ARRAY_PUSH(&e->program->operands) = OPERAND_PARAMETER | parameter;
+  *ARRAY_PUSH(&e->program->operands) = to->operand;
+  step.call = plan_copy_views(e->plan, &e->program->parameters.items[parameter].weight, &part);
+  *ARRAY_PUSH(&e->program->steps) = step;
+  lower_instruction(e, I_STEP, e->program->steps.count - 1, 0);
+}
+
+void emit_weights_in(emitter *e, plan_stream stream, tensor_id weight, int64_t first, int64_t count,
+                     ref to)
+{
+  int64_t experts =
+      e->settings->model.num_experts / e->settings->parallel.expert_model_parallel_size;
+  int64_t elements = tensor_elements(e->graph, weight) / experts;
+  uint32_t row = lower_expert_weights(e, weight, experts) + (uint32_t)first;
+  emitted_ref target = e->refs.items[to];
+  assert(first >= 0 && first + count <= experts && to != 0);
+  for (int64_t i = 0; i < count; i++)
+    weight_in(e, stream, row + (uint32_t)i, &target, i * elements, elements);
+}
+
 /* A product that writes a gradient buffer adds to the sum of earlier micro-batches. */
 static bool accumulates(const emitter *e, kernel_kind kind, const ref *writes)
 {

@@ -28,6 +28,7 @@ static lowering lowering_new(const settings *s, const graph *g, plan *p, chunk_p
   l.group_row = ARENA_ARRAY(a, uint32_t, g->groups.count);
   l.held_by = ARENA_ARRAY(a, place_id, g->nodes.count);
   l.e.parameter_row = ARENA_ARRAY(a, uint32_t, tensors);
+  l.e.experts_row = ARENA_ARRAY(a, uint32_t, tensors);
   l.packs_parameters = uses_hf(s);
   l.layer_hooks = uses_hf(s) || s->parallel.use_megatron_fsdp;
   l.gathers_parameters = uses_fsdp(s);

@@ -76,6 +76,7 @@ struct emitter {
   place_id *gradient;      /* of backward, while it is under way */
   uint32_t *tensor_row;    /* index into plan.tensors + 1, 0 = not there yet */
   uint32_t *parameter_row; /* index into program.parameters + 1, 0 = not there yet */
+  uint32_t *experts_row;   /* the same for the weights of experts, one by one */
 
   uint32_t *site_row;     /* by graph site: index into plan.sites */
   uint32_t *node_entry;   /* by node: its first entry; the others follow */
@@ -130,6 +131,8 @@ bool lower_is_alive(const emitter *e, place_id p);
 uint32_t lower_tensor_row(emitter *e, tensor_id t);
 /* Index into program.parameters. */
 uint32_t lower_parameter(emitter *e, tensor_id parameter);
+/* The same of the first expert's weight of a grouped parameter on the host; those of the others follow. */
+uint32_t lower_expert_weights(emitter *e, tensor_id weight, int64_t experts);
 uint32_t lower_site_row(emitter *e, uint32_t graph_site);
 
 /* The tensor under which the gradient of `t` is collected: views made by graph_view pass it on. */

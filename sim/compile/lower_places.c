@@ -138,6 +138,39 @@ uint32_t lower_parameter(emitter *e, tensor_id parameter)
   return e->parameter_row[parameter] - 1;
 }
 
+/* A part of the host's buffer, or a tensor of its own. */
+static program_parameter expert_weight(const graph_place *place, program_parameter all,
+                                       int64_t experts, uint32_t number)
+{
+  assert(all.bytes % experts == 0 && number < experts);
+  all.bytes /= experts;
+  all.row = place->row == NO_ROW ? NO_ROW : place->row + number;
+  if (place->weight.whole) return all;
+  all.weight = (plan_view){ .dtype = place->weight.dtype,
+                            .rank = 1,
+                            .offset = place->weight.offset + number * place->weight.strides[0],
+                            .shape = { all.bytes / dtype_bytes((dtype)place->weight.dtype) },
+                            .strides = { 1 } };
+  return all;
+}
+
+uint32_t lower_expert_weights(emitter *e, tensor_id weight, int64_t experts)
+{
+  const graph *g = e->graph;
+  const graph_place *place = &g->places[weight];
+  if (e->experts_row[weight] != 0) return e->experts_row[weight] - 1;
+  program_parameter all = { .bytes = tensor_bytes(g, weight),
+                            .tensor = lower_tensor_row(e, weight),
+                            .layer = g->sites.items[g->tensors.items[weight].site].layer,
+                            .weight = { .whole = 1 },
+                            .gradient = { .whole = 1 } };
+  assert(g->places != NULL && (place->row == NO_ROW || place->count == experts));
+  e->experts_row[weight] = e->program->parameters.count + 1;
+  for (uint32_t i = 0; i < experts; i++)
+    *ARRAY_PUSH(&e->program->parameters) = expert_weight(place, all, experts, i);
+  return e->experts_row[weight] - 1;
+}
+
 tensor_id lower_gradient_key(const graph *g, tensor_id t)
 {
   while (g->tensors.items[t].parent != 0) {

@@ -232,8 +232,11 @@ static void add_tensor(step_context *c, const stepped *p, bool decays)
   uint32_t in = r->places[p->parameter].buffer;
   dtype type = (dtype)r->list.items[p->parameter].type;
   dtype gradient = (dtype)r->buffers.items[in].gradient_type;
-  bool has_main = p->main != NO_PARAMETER;
+  uint32_t weight = b->of_weight[p->parameter];
+  bool on_host = c->w->rank->buffers.items[weight].stream == STREAM_HOST;
+  bool has_main = p->main != NO_PARAMETER && !on_host;
   assert(p->elements > 0 && p->state_count > 0 && p->elements <= c->elements_left);
+  assert((!on_host || p->main != NO_PARAMETER) && "the device steps a main parameter");
   if (k->tensors == TENSORS_AT_ONCE || k->state_count != p->state_count || k->has_main != has_main)
     close_kernel(c);
   k->state_count = p->state_count;
@@ -241,8 +244,8 @@ static void add_tensor(step_context *c, const stepped *p, bool decays)
   k->decays = decays;
   k->tensors++;
   k->elements += p->elements;
-  uint32_t weight = b->of_weight[p->parameter];
-  plan_view weight_view = r->buffered ? last_elements(r, p, type) : whole;
+  plan_view weight_view = r->buffered && !on_host ? last_elements(r, p, type) : whole;
+  if (on_host) weight = b->of_allocation[p->main];
   reads(k, b->of_gradient[p->parameter], last_elements(r, p, gradient));
   reads(k, has_main ? b->of_allocation[p->main] : weight, has_main ? whole : weight_view);
   writes(k, weight, weight_view);

@@ -110,9 +110,11 @@ static uint32_t *by_gradient_buffer(walk *w, const static_allocation_list *list,
 {
   assert(class == CLASS_WEIGHT || class == CLASS_GRADIENT);
   uint32_t *found = ARENA_ARRAY(w->memory, uint32_t, list->rank.buffers.count);
-  for (uint32_t i = 0; i < list->count; i++)
-    if (list->items[i].purpose == class && list->items[i].buffer != NO_PARAMETER)
-      found[list->items[i].buffer] = buffer[i];
+  for (uint32_t i = 0; i < list->count; i++) {
+    bool is_of =
+        class == CLASS_WEIGHT ? static_has_weights(list, i) : list->items[i].purpose == class;
+    if (is_of && list->items[i].buffer != NO_PARAMETER) found[list->items[i].buffer] = buffer[i];
+  }
   return found;
 }
 
@@ -131,7 +133,7 @@ static parameter_buffers buffers_of_rows(walk *w, const static_allocation_list *
   }
   /* A parameter's first buffer; the next ones are its fp8 copies. */
   for (uint32_t i = list->count; i-- > 0 && !r->buffered;)
-    if (list->items[i].purpose == CLASS_WEIGHT && list->items[i].parameter != NO_PARAMETER)
+    if (static_has_weights(list, i) && list->items[i].parameter != NO_PARAMETER)
       found.weight_of[list->items[i].parameter] = buffer[i];
   return found;
 }

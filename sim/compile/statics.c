@@ -5,6 +5,7 @@
 
 #include "sim/compile/frames.h"
 #include "sim/compile/gradients.h"
+#include "sim/compile/host_experts.h"
 #include "sim/compile/hybrid_optimizer.h"
 #include "sim/compile/optimizer.h"
 #include "sim/compile/optimizer_offload.h"
@@ -282,6 +283,7 @@ static void step_in_buffers(walk *w)
     state_chunks_step(w, s->chunks, &b, step_bytes(w));
   else if (!tells_parameters(s) || !optimizer_step_buffers(w, &b, step_bytes(w)))
     step_as_one(w);
+  if (keeps_experts_on_host(w->settings)) host_experts_step(w, &b);
   if (is_sharded(w)) gradients_gather_weights(w, &s->list, s->buffer);
 }
 

@@ -47,7 +47,10 @@ void walk_free(walk *w, uint32_t buffer)
   uint32_t marks =
       (w->references.items[buffer] & ~(uint32_t)REFERENCE_EMPTIED) >> REFERENCE_MARK_SHIFT;
   plan_stream pool = (plan_stream)w->rank->buffers.items[buffer].stream;
-  walk_emit(w, OP_FREE, pool, buffer)->operands = marks & ~(UINT32_C(1) << pool);
+  if (pool == STREAM_HOST)
+    walk_emit(w, OP_HOST_FREE, STREAM_HOST, buffer);
+  else
+    walk_emit(w, OP_FREE, pool, buffer)->operands = marks & ~(UINT32_C(1) << pool);
 }
 
 void walk_drop_reference(walk *w, uint32_t buffer)
@@ -82,6 +85,9 @@ void walk_device_sync(walk *w)
     walk_host_sync(w, streams[i]);
   if (w->settings->parallel.overlap_moe_expert_parallel_comm) walk_host_sync(w, STREAM_A2A);
   if (stashes_experts(w->settings)) walk_host_sync(w, STREAM_PACK);
+  if (!keeps_experts_on_host(w->settings)) return;
+  walk_host_sync(w, STREAM_WEIGHTS);
+  walk_host_sync(w, STREAM_WEIGHTS_ODD);
 }
 
 void walk_host_read(walk *w, plan_stream stream)

@@ -56,7 +56,7 @@ typedef struct part_cursor {
  *     |                                the last drop
  *     +---- empty storage ---> EMPTIED -------------> nothing: it was freed when it was emptied
  */
-enum { REFERENCE_COUNT = (1 << 19) - 1, REFERENCE_MARK_SHIFT = 19 };
+enum { REFERENCE_COUNT = (1 << 17) - 1, REFERENCE_MARK_SHIFT = 17 };
 #define REFERENCE_EMPTIED (UINT32_C(1) << 31)
 
 _Static_assert(REFERENCE_EMPTIED >> REFERENCE_MARK_SHIFT >= 1 << STREAM_HOST,
@@ -178,7 +178,7 @@ void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_
                uint32_t tensor);
 /* The copy between device and host that was emitted last is one of these parts. */
 void walk_copy_parts(walk *w, const plan_view *source, const plan_view *target);
-/* Emits a kernel that copies within the device. */
+/* Emits a kernel that copies within the device or, on STREAM_CPU, within the host's memory. */
 void walk_copy_kernel(walk *w, plan_stream stream, walk_operand_view from, walk_operand_view to,
                       uint32_t tensor, int64_t elements, int64_t traffic_bytes);
 /* References to a device buffer. */

@@ -50,7 +50,7 @@ static uint32_t call_of_copies(walk *w, const chunk_program *p, const instance *
 
 static void emit_step(walk *w, const program_step *step, uint32_t call, uint32_t first_operand)
 {
-  assert(call < w->plan->calls.count && step->stream < STREAM_HOST);
+  assert((step->op == OP_H2D || call < w->plan->calls.count) && step->stream < STREAM_HOST);
   plan_op *made = walk_emit(w, (op_kind)step->op, (plan_stream)step->stream, call);
   made->reads = step->reads;
   made->writes = step->writes;

@@ -201,6 +201,11 @@ bool stashes_experts(const settings *s)
   return s->offload.moe_paged_stash && (system == SYSTEM_paged_stash || system == SYSTEM_megatron);
 }
 
+bool keeps_experts_on_host(const settings *s)
+{
+  return s->offload.moe_use_offloading_experts;
+}
+
 bool offloads_layers(const settings *s)
 {
   return offload_scope_of(s) == OFFLOAD_LAYERS;

@@ -147,6 +147,8 @@ offload_scope offload_scope_of(const settings *s);
 /* Whether experts' saved tensors go to Megatron-LM's paged stash: alone, or beside fine-grained
  * offloading. */
 bool stashes_experts(const settings *s);
+/* The weights of routed experts are on the host. */
+bool keeps_experts_on_host(const settings *s);
 bool offloads_layers(const settings *s); /* whole layers */
 
 /* model.implementation is hf: eager PyTorch, not Megatron-LM; of resolved settings. */

@@ -12,6 +12,7 @@ host_costs host_costs_of(const machine *m)
   c.issue_ps[OP_SEND] = c.issue_ps[OP_RECV] = (launch_ns + m->issue.collective_ns) * PS_PER_NS;
   c.issue_ps[OP_RECORD] = c.issue_ps[OP_WAIT] = m->issue.event_ns * PS_PER_NS;
   int64_t copy_ns = m->issue.copy_ns + m->issue.framework_ns;
+  c.copy_ps = (copy_ns + m->issue.operator_ns) * PS_PER_NS;
   c.issue_ps[OP_D2H] = (copy_ns + m->issue.offload_out_ns) * PS_PER_NS;
   c.issue_ps[OP_H2D] = (copy_ns + m->issue.offload_in_ns) * PS_PER_NS;
   c.issue_ps[OP_GRAPH_BEGIN] = (m->issue.graph_launch_ns + m->issue.framework_ns) * PS_PER_NS;

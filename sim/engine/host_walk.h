@@ -10,7 +10,8 @@
 #include "sim/plan/plan.h"
 
 typedef struct host_costs {
-  int64_t issue_ps[OP_KINDS];
+  int64_t issue_ps[OP_KINDS]; /* of copies: with the hooks of an offload system */
+  int64_t copy_ps;            /* ... without: one operator */
   int64_t entry_ps[MARK_KINDS], phase_ps[MARK_KINDS]; /* sim/machine/host_work.h */
   int64_t batch_ps;
 } host_costs;
@@ -53,7 +54,10 @@ static inline int64_t host_issue_ps(const host_costs *c, host_walk *w, const pla
                                     int64_t call_ps)
 {
   bool is_call = op_is_call((op_kind)o->kind);
-  if (!is_call) return c->issue_ps[o->kind];
+  bool plain = o->stream == STREAM_WEIGHTS || o->stream == STREAM_WEIGHTS_ODD ||
+               (o->stream == STREAM_COMPUTE && w->phase == MARK_OPTIMIZER);
+  bool copies = o->kind == OP_D2H || o->kind == OP_H2D;
+  if (!is_call) return copies && plain ? c->copy_ps : c->issue_ps[o->kind];
   bool enters = o->site != w->site;
   w->site = o->site;
   return call_ps + (enters ? c->entry_ps[w->phase] : 0);

@@ -112,6 +112,10 @@ void emit_token_exchange(emitter *e, comm_group group, int64_t bytes, int64_t on
 void emit_defer(emitter *e);
 /* Compute waits for everything issued on the comm stream so far, or the reverse. */
 void emit_join(emitter *e, plan_stream waiting, plan_stream waited_for);
+/* Copies the weights of experts [first, first + count) of a grouped parameter, which is on the host, to `to`
+ * on `stream`, one after the other: a copy each. */
+void emit_weights_in(emitter *e, plan_stream stream, tensor_id weight, int64_t first, int64_t count,
+                     ref to);
 /* The host thread waits for everything issued on the compute stream; emit_host_read: and copies a value from
  * there (`.item()`, `.tolist()`). */
 void emit_host_wait(emitter *e);

@@ -72,15 +72,20 @@ static const host_work works[KERNEL_KINDS] = {
   [KERNEL_CROSS_ENTROPY_BACKWARD] = { .operators = 18 },
 };
 
+enum { GROUPED_CALL_OF = 6 }; /* plan/kernels.h */
+
 static bool is_product(const plan_call *c)
 {
   return c->kind == KERNEL_GEMM || c->kind == KERNEL_GROUPED_GEMM || c->kind == KERNEL_SCALED_GEMM;
 }
 
 /* Forward and the gradient of the input come with the library's checks; the gradient of the weight
- * comes after the latter in one node, and its hook after that. */
+ * comes after the latter in one node, and its hook after that. A product of some experts is called
+ * without the library's module. */
 static host_work work_of_product(const plan_call *c)
 {
+  static const host_work called = { .operators = 2, .products = 1 };
+  if (c->kind == KERNEL_GROUPED_GEMM && c->dims[GROUPED_CALL_OF] > 0) return called;
   bool of_weight = c->scalars[GEMM_LAYOUT] >= GEMM_TN;
   return of_weight ? (host_work){ .operators = 2, .products = 1, .parameters = 1 }
                    : (host_work){ .checks = 1, .products = 1 };

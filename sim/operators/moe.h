@@ -105,6 +105,29 @@ enum grouped_linear_dims {
 extern const operator_kind operator_grouped_linear;
 
 /*
+ * HOST_EXPERTS: both linears of experts whose weights are on the host, and between them SwiGLU times
+ * probabilities.
+ *   in: x, probs, first weight, second weight    out: y, the first product
+ *   saved: x, [the first product,] probs
+ *   dims: rows, hidden, outputs of the first linear, inputs of the second, experts; layer; chunks, buffers;
+ *     the tensor of row owners
+ * With HOST_EXPERTS_RECOMPUTES backward makes the first product again.
+ */
+enum host_experts_dims {
+  HOST_EXPERTS_ROWS,
+  HOST_EXPERTS_HIDDEN,
+  HOST_EXPERTS_WIDE,
+  HOST_EXPERTS_NARROW,
+  HOST_EXPERTS_COUNT,
+  HOST_EXPERTS_LAYER,
+  HOST_EXPERTS_CHUNKS,
+  HOST_EXPERTS_BUFFERS,
+  HOST_EXPERTS_OWNERS /* 0: all experts have equally many rows */
+};
+enum host_experts_flags { HOST_EXPERTS_RECOMPUTES = 1 << 0 };
+extern const operator_kind operator_host_experts;
+
+/*
  * WEIGHTED: rows of a times their probabilities.
  *   in: a, probs    out: y    saved: a, probs
  *   dims: rows, width, bytes of an element of the product before it is converted

@@ -53,7 +53,7 @@
     unscaled_norm_backward, NONE, NONE) \
   X(GEMM,                     "gemm",                     GEMM,      "m n k batch; layout add fp8", "matrix product (gemm_layout), fp32 accumulation; add: to the old contents", \
     gemm, gemm, LIBRARY(gemm)) \
-  X(GROUPED_GEMM,             "grouped_gemm",             GEMM,      "m n k batch experts; layout add fp8 biased", "one product per local expert (gemm_layout), their rows one after the other", \
+  X(GROUPED_GEMM,             "grouped_gemm",             GEMM,      "m n k batch experts first of; layout add fp8 biased", "one product per local expert (gemm_layout), their rows one after the other; with `of`, of the experts from `first` on, whose rows are among those of `of` experts", \
     grouped_gemm, grouped_gemm, SCRATCH(grouped_gemm)) \
   X(BIAS_ADD,                 "bias_add",                 MEMORY,    "rows h",      "adds a bias to every row", \
     bias_add, NONE, PLAIN(bias_add)) \
@@ -406,7 +406,9 @@
   X(OPTIMIZER_STEP,           "optimizer_step",           MEMORY,    "elements tensors states main; decay beta1 beta2 epsilon", "optimizer update of some parameters", \
     optimizer_step, NONE, PLAIN(optimizer_step)) \
   X(HOST_OPTIMIZER_STEP,      "host_optimizer_step",      HOST,      "elements tensors states main; decay beta1 beta2 epsilon", "the same by the host's processor, in host memory", \
-    optimizer_step, NONE, NONE)
+    optimizer_step, NONE, NONE) \
+  X(HOST_COPY,                "host_copy",                HOST,      "elements",    "copy or conversion by the host's processor, in host memory", \
+    copy_elements, NONE, NONE)
 
 /* Collectives and exchanges among the ranks of a group. `bytes` of a call: one rank's contribution.
  * Columns as above, without cost, letters and fast; scratch: cuda_exact_S_group_scratch. */

@@ -9,7 +9,7 @@
 
 /* The longest part of a word that a message repeats, the longest description of what it expects,
  * and the longest list of names. */
-enum { SHOWN = 60, EXPECTED = 160, FEW = 13 };
+enum { SHOWN = 60, EXPECTED = 160, FEW = 15 };
 
 plan_word line_word(plan_line *l)
 {

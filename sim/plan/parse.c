@@ -259,7 +259,8 @@ static bool read_ranks(parser *p)
 static bool may_be_named(uint32_t stream)
 {
   return stream != STREAM_COMPUTE && stream != STREAM_DISK_OUT && stream != STREAM_DISK_IN &&
-         stream != STREAM_CPU && stream != STREAM_HOST;
+         stream != STREAM_WEIGHTS && stream != STREAM_WEIGHTS_ODD && stream != STREAM_CPU &&
+         stream != STREAM_HOST;
 }
 
 static bool is_taken(const parser *p, const plan_word *name)

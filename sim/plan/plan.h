@@ -92,6 +92,8 @@ enum {
   X(DISK_IN, "disk_in", "threads that read files")                          \
   X(PACK,    "pack",    "copies within the device, concurrent with compute")           \
   X(ACCUMULATE, "accumulate", "sums of weight gradients that autograd's accumulators form")    \
+  X(WEIGHTS, "weights", "copies of experts' weights from the host: even chunks")   \
+  X(WEIGHTS_ODD, "weights_odd", "... odd chunks")                           \
   X(CPU,     "cpu",     "arithmetic of the host's processor, for which the host thread waits") \
   X(HOST,    "host",    "no stream: the host thread itself")
 

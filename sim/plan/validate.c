@@ -218,14 +218,21 @@ static bool check_file(plan_validator *v, const plan_op *op, const op_source *wh
   return true;
 }
 
+/* Where the operand has to be; the host's processor works in host memory. */
+static buffer_side side_needed(const plan_op *op, uint32_t i)
+{
+  assert(i < (uint32_t)op->reads + op->writes);
+  if (op->kind == OP_KERNEL && op->stream == STREAM_CPU) return ON_HOST;
+  return i < op->reads ? rules[op->kind].read : rules[op->kind].written;
+}
+
 static bool check_operands(plan_validator *v, const plan_op *op, const op_source *where)
 {
   if (!check_counts(v, op, where)) return false;
-  const op_rule *rule = &rules[op->kind];
   for (uint32_t i = 0; i < (uint32_t)op->reads + op->writes; i++) {
     uint32_t id = current(v)->operands.items[op->operands + i];
     if (!check_alive(v, id, where->operands[i]) ||
-        !check_side(v, id, i < op->reads ? rule->read : rule->written, op, where->operands[i]) ||
+        !check_side(v, id, side_needed(op, i), op, where->operands[i]) ||
         !check_view(v, op, i, where))
       return false;
   }

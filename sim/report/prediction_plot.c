@@ -36,12 +36,20 @@ static const struct lane {
   const char *name;
   double height;
 } lanes[] = {
-  { STREAM_COMPUTE, "compute", 54 },         { STREAM_COMM, "comm", 20 },
-  { STREAM_PREVIOUS, "previous stage", 20 }, { STREAM_NEXT, "next stage", 20 },
-  { STREAM_A2A, "token exchange", 20 },      { STREAM_D2H, "to host", 20 },
-  { STREAM_H2D, "from host", 20 },           { STREAM_PACK, "on device", 20 },
-  { STREAM_DISK_OUT, "to disk", 20 },        { STREAM_DISK_IN, "from disk", 20 },
-  { STREAM_ACCUMULATE, "accumulate", 20 },   { STREAM_CPU, "host's step", 20 },
+  { STREAM_COMPUTE, "compute", 54 },
+  { STREAM_COMM, "comm", 20 },
+  { STREAM_PREVIOUS, "previous stage", 20 },
+  { STREAM_NEXT, "next stage", 20 },
+  { STREAM_A2A, "token exchange", 20 },
+  { STREAM_D2H, "to host", 20 },
+  { STREAM_H2D, "from host", 20 },
+  { STREAM_PACK, "on device", 20 },
+  { STREAM_DISK_OUT, "to disk", 20 },
+  { STREAM_DISK_IN, "from disk", 20 },
+  { STREAM_ACCUMULATE, "accumulate", 20 },
+  { STREAM_WEIGHTS, "weights", 20 },
+  { STREAM_WEIGHTS_ODD, "weights, odd", 20 },
+  { STREAM_CPU, "host's step", 20 },
 };
 
 enum { LANES = sizeof lanes / sizeof *lanes, LANE_DISTANCE = 10 };

@@ -60,6 +60,9 @@ typedef struct static_allocation_list {
 static_allocation_list static_allocations(const settings *s, int compute_capability,
                                           uint32_t pp_rank, arena *a);
 
+/* Whether allocation `i` has weights of the model, on the device or on the host. */
+bool static_has_weights(const static_allocation_list *list, uint32_t i);
+
 /* Sum of the resident requests rounded to 512 bytes: static memory without unsplit tails. */
 int64_t static_requested_bytes(const static_allocation_list *list);
 

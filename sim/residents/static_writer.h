@@ -54,7 +54,8 @@ static_allocation_list static_writer_finish(static_writer *w, arena *a);
 static inline void static_give_back(static_writer *w, uint32_t id)
 {
   if (id == UINT32_MAX) return;
-  assert(id < w->allocations.count && w->allocations.items[id].purpose == CLASS_TRANSIENT);
+  assert(id < w->allocations.count && (w->allocations.items[id].purpose == CLASS_TRANSIENT ||
+                                       w->allocations.items[id].purpose == CLASS_PINNED_HOST));
   *ARRAY_PUSH(&w->events) = (static_event){ id, true };
 }
 

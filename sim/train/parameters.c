@@ -204,12 +204,13 @@ static train_home home_of(const plan *p, const rank_plan *r, const plan_op *o, u
   return (train_home){ r->operands.items[o->operands + operand], plan_op_view(p, o, operand) };
 }
 
-static bool copies_within_device(const plan *p, const plan_op *o)
+static bool copies_within_memory(const plan *p, const plan_op *o)
 {
-  return o->kind == OP_KERNEL && p->calls.items[o->arg].kind == KERNEL_COPY;
+  return o->kind == OP_KERNEL && (p->calls.items[o->arg].kind == KERNEL_COPY ||
+                                  p->calls.items[o->arg].kind == KERNEL_HOST_COPY);
 }
 
-/* A main parameter that is stepped alone is copied to its weight, from the host through a block. */
+/* A main parameter that is stepped alone is copied to its weight, between host and device through a block. */
 static train_home weight_of_main(const plan *p, const rank_plan *r, uint32_t step, train_home main)
 {
   uint32_t at = main.buffer;
@@ -218,8 +219,8 @@ static train_home weight_of_main(const plan *p, const rank_plan *r, uint32_t ste
     const plan_op *o = &r->ops.items[i];
     if (!op_works((op_kind)o->kind) || o->reads != 1 || r->operands.items[o->operands] != at)
       continue;
-    if (copies_within_device(p, o)) return home_of(p, r, o, 1);
-    if (o->kind == OP_H2D) at = r->operands.items[o->operands + 1];
+    if (copies_within_memory(p, o)) return home_of(p, r, o, 1);
+    if (o->kind == OP_H2D || o->kind == OP_D2H) at = r->operands.items[o->operands + 1];
   }
   return main;
 }

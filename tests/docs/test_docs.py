@@ -41,6 +41,8 @@ PREDICTED = {
                             "--set fine_grained_activation_offloading=false --set offload_modules= "
                             "--set use_distributed_optimizer=true --set chunked_optimizer_state_offload=true "
                             "--set optimizer_state_offload_chunk_size_mb=1024",
+    "experts-on-host.svg": "docs/examples/qwen3-30b-a3b.yaml --set num_layers=1 --set vocab_size=1024 --set global_batch_size=128 "
+                           "--set moe_offloading_num_chunks=4",
     "paged-stash.svg": "docs/examples/paged-stash.yaml",
     "stash-beside-modules.svg": "docs/examples/paged-stash.yaml --set fine_grained_activation_offloading=true "
                                 "--set offload_modules=core_attn,attn_proj,mlp_norm --set offload.mode=fixed "

@@ -28,6 +28,7 @@ EXPERTS = [*FINE, "offload_modules=attn_norm,qkv_linear,core_attn,attn_proj,mlp_
 LAYERS = ["cpu_offloading=true"]
 SELECTIVE = ["offload.system=selective_checkpointing", *CHECKPOINTED]
 SHARDED = ["use_distributed_optimizer=true"]
+HOST_EXPERTS = ["moe_use_offloading_experts=true"]
 CHUNKED = [*SHARDED, "chunked_optimizer_state_offload=true"]
 
 ADAM = ["optimizer=adamw_torch", "keep_gradients=false"]
@@ -85,6 +86,11 @@ SETTINGS = [
     ("mixture", "nothing", [], []),
     ("mixture", "seven modules", EXPERTS, []),
     ("mixture", "full recomputation", FULL, []),
+    ("mixture", "experts on the host, 8 chunks", [*HOST_EXPERTS, "moe_offloading_num_chunks=8"], []),
+    ("mixture", "experts on the host, 4 chunks, first products again",
+     [*HOST_EXPERTS, "moe_offloading_num_chunks=4", "recompute_granularity=selective", "recompute_modules=moe_act"], []),
+    ("mixture", "experts on the host, modules of attention",
+     [*HOST_EXPERTS, "moe_offloading_num_chunks=4", *FINE, "offload_modules=attn_norm,core_attn,attn_proj"], []),
 ]
 
 

@@ -476,6 +476,24 @@ def mend_megatron(r, system, scenario):
         move_layer_inputs(scenario)
 
 
+def put_experts_on_host(r, scenario):
+    """What OffloadingExpertsMLP and the optimizers need, nearly always; and its chunks."""
+    model, parallel, training = scenario["model"], scenario["parallel"], scenario["training"]
+    experts = model["num_experts"] // parallel["expert_model_parallel_size"]
+    scenario["offload"].update(moe_use_offloading_experts=True, moe_offloading_num_chunks=r.choice([1, 2, experts]),
+                               moe_offloading_num_stages=2, moe_paged_stash=False)
+    model.update(implementation="te", moe_grouped_gemm=True, swiglu=True, add_bias_linear=False, moe_apply_probs_on_input=False)
+    parallel.update(expert_tensor_parallel_size=1, overlap_moe_expert_parallel_comm=False, use_megatron_fsdp=False)
+    training.update(bf16=True, fp16=False, fp8_format="", fp8_param_gather=False, delay_wgrad_compute=False, resumes=False, cuda_graph_impl="none",
+                    use_precision_aware_optimizer=False, optimizer_cpu_offload=False,
+                    optimizer=r.choice(["adam", "adam", "sgd"]))
+    for name in ("moe_expert_rank_capacity_factor", "use_te_activation_func", "quick_geglu", "squared_relu"):
+        model.pop(name, None)
+    if parallel["expert_model_parallel_size"] == 1:
+        parallel.update(use_distributed_optimizer=False, overlap_param_gather=False)
+        training.update(chunked_optimizer_state_offload=False, offload_optimizer_states=False)
+
+
 def draw(seed):
     r = random.Random(seed)
     name, _, host = SYSTEMS[seed % len(SYSTEMS)]
@@ -485,6 +503,8 @@ def draw(seed):
     scenario = draw_hf(r, name) if on_hf else draw_megatron(r, name)
     if r.random() < 0.9:
         mend_hf(name, scenario) if on_hf else mend_megatron(r, name, scenario)
+    if not on_hf and scenario["model"].get("num_experts") and name != "paged_stash" and r.random() < 0.25:
+        put_experts_on_host(r, scenario)
     if r.random() < 0.25:
         surprise(r, scenario)
     scenario["machine"] = {"name": r.choice(["H100-SXM", "H200-SXM", "A100-SXM-PCIe4", "ideal"])}
@@ -527,8 +547,9 @@ def check(prediction):
     for without, rank in zip(baseline, result, strict=True):
         check_rank(rank, without)
     training = prediction["scenario"]["training"]
-    states_move = training["offload_optimizer_states"] or training["chunked_optimizer_state_offload"]
-    if system == "none" and not states_move:
+    moves = training["offload_optimizer_states"] or training["chunked_optimizer_state_offload"] or \
+        prediction["scenario"]["offload"]["moe_use_offloading_experts"]
+    if system == "none" and not moves:
         for without, rank in zip(baseline, result, strict=True):
             assert rank["simulated_saving_bytes"] == rank["d2h_bytes"] == rank["h2d_bytes"] == 0
         assert prediction["overhead"] == 0

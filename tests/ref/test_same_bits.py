@@ -53,6 +53,9 @@ STATES_AWAY = ["offload_optimizer_states=true", "megatron_day=2026-08-17"]
 CHUNKS_AWAY = ["chunked_optimizer_state_offload=true"]
 OVERLAPPING = [*ON_HOST, "overlap_cpu_optimizer_d2h_h2d=true"]
 TWO_STAGES = ["pipeline_model_parallel_size=2", "world_size=2"]
+HOST_EXPERTS = ["moe_use_offloading_experts=true"]
+SPLIT = ["tensor_model_parallel_size=2", "sequence_parallel=true", "expert_model_parallel_size=2",
+         "expert_tensor_parallel_size=1", "world_size=2", "use_distributed_optimizer=true"]
 CHECKPOINTED = [*FULL, "use_reentrant=false"]
 REENTRANT = [*FULL, "use_reentrant=true"]
 
@@ -83,6 +86,19 @@ MATRIX = [
     ("optimizer of two stages on the host", LLAMA, AWARE, [*OVERLAPPING, *TWO_STAGES]),
     *((f"megatron {modules}", LLAMA, [], of_modules(modules)) for modules in DENSE_SETS),
     *((f"megatron {modules}", LLAMA, FOUR_LAYERS_OF_EXPERTS, of_modules(modules)) for modules in EXPERT_SETS),
+    ("experts on the host", LLAMA, FOUR_LAYERS_OF_EXPERTS, [*HOST_EXPERTS, "moe_offloading_num_chunks=4"]),
+    ("experts on the host, allgather", LLAMA,
+     [*FOUR_LAYERS_OF_EXPERTS, "moe_token_dispatcher_type=allgather"], [*HOST_EXPERTS, "moe_offloading_num_chunks=2"]),
+    ("experts on the host, padded", LLAMA,
+     [*FOUR_LAYERS_OF_EXPERTS, "moe_expert_capacity_factor=1", "moe_pad_expert_input_to_capacity=true"],
+     [*HOST_EXPERTS, "moe_offloading_num_chunks=2"]),
+    ("experts on the host, first products again", LLAMA, FOUR_LAYERS_OF_EXPERTS,
+     [*HOST_EXPERTS, *SELECTIVE, "recompute_modules=moe_act", "moe_offloading_num_chunks=2"]),
+    ("experts on the host, two stages, all again", LLAMA, FOUR_LAYERS_OF_EXPERTS, [*HOST_EXPERTS, *FULL, *TWO_STAGES]),
+    ("experts of two ranks on the host, sharded", LLAMA, [*FOUR_LAYERS_OF_EXPERTS, *SPLIT],
+     [*HOST_EXPERTS, "moe_offloading_num_chunks=2"]),
+    ("experts on the host, attention away", LLAMA, FOUR_LAYERS_OF_EXPERTS,
+     [*HOST_EXPERTS, "moe_offloading_num_chunks=2", *of_modules("attn_norm core_attn attn_proj")]),
     ("megatron mlp_act", LLAMA, [], of_modules("mlp_act")),
     ("megatron mlp_act recomputed, half", LLAMA, [],
      of_modules("mlp_act", *SELECTIVE, "recompute_modules=core_attn,mlp_act", "activation_offload_fraction=0.5", *TWO_STAGES)),
@@ -208,7 +224,7 @@ def test_same_bits(offsim, kept, name, scenario, common, variant):
     assert found == kept(scenario, common)
     moved = copies(offsim, scenario, [*common, *variant])
     systems = ("offload.system", "fine_grained", "cpu_offloading_num", "moe_paged", "optimizer_cpu", "offload_optimizer",
-               "chunked_optimizer")
+               "chunked_optimizer", "moe_use_offloading")
     offloads = any(word.startswith(systems) for word in variant)
     assert offloads == (moved > 0), "what is to be compared does not happen"
     model = scenario.split("/")[-1].removesuffix(".yaml")

@@ -382,7 +382,7 @@ static void test_line_messages(void **state)
       "t.plan:6:1: error: a resident after ops; residents come first in their rank" },
     { HEAD "alloc gpu\n",
       "t.plan:5:7: error: found \"gpu\"; expected a stream: compute, d2h, h2d, comm, previous, "
-      "next, a2a, disk_out, disk_in, pack, accumulate, cpu, host" },
+      "next, a2a, disk_out, disk_in, pack, accumulate, weights, weights_odd, cpu, host" },
     { HEAD "alloc compute %1\n",
       "t.plan:5:15: error: found %1; buffers are numbered in the order of "
       "allocation and the next of this rank is %0" },
@@ -451,7 +451,7 @@ static void test_line_messages(void **state)
       "t.plan:5:25: error: rank 0 has no message to rank 0; expected another of the 2 ranks" },
     { BUFFERS "free compute %0 after host\n",
       "t.plan:7:23: error: found \"host\"; expected a device stream: compute, d2h, h2d, comm, "
-      "previous, next, a2a, disk_out, disk_in, pack, accumulate, cpu" },
+      "previous, next, a2a, disk_out, disk_in, pack, accumulate, weights, weights_odd, cpu" },
     { HEAD "record compute e1\n",
       "t.plan:5:16: error: found e1; events are recorded once, numbered in "
       "this order, and the next of this rank is e0" },

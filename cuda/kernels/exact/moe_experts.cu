@@ -3,12 +3,25 @@
 #include "cuda/kernels/exact/moe_experts.cuh"
 #include "cuda/kernels/product_operands.cuh"
 
-enum { GROUPED_M, GROUPED_N, GROUPED_K, GROUPED_BATCH, GROUPED_EXPERTS };
+enum { GROUPED_M, GROUPED_N, GROUPED_K, GROUPED_BATCH, GROUPED_EXPERTS, GROUPED_FIRST, GROUPED_OF };
+
+/* The experts whose rows the operands have: the call's own, or all of which these are some. */
+static int64_t experts_with_rows(const exec_call *of)
+{
+  int64_t all = dim_of(of, GROUPED_OF);
+  return all > 0 ? all : dim_of(of, GROUPED_EXPERTS);
+}
+
+static int64_t all_rows(const exec_call *of)
+{
+  return dim_of(of, GROUPED_OF) > 0 ? elements_of(of->reads[0]) / dim_of(of, GROUPED_K)
+                                    : dim_of(of, GROUPED_M);
+}
 
 static row_span *spans_of_experts(cuda_call *c, const exec_call *of, scratch_arena *room,
                                   int64_t rows)
 {
-  int64_t experts = dim_of(of, GROUPED_EXPERTS);
+  int64_t experts = experts_with_rows(of);
   expert_spans s = take_spans(room, rows, experts);
   if (c != NULL) find_spans(c, index_of(of), s, experts);
   return s.of;
@@ -63,11 +76,11 @@ static expert_weights weights_of(cuda_call *c, const exec_call *of, scratch_aren
 static void multiply_experts(cuda_call *c, const row_span *spans, expert_weights w, matrix x,
                              matrix y)
 {
-  int64_t rows = dim_of(c->of, GROUPED_M), n = dim_of(c->of, GROUPED_N),
-          k = dim_of(c->of, GROUPED_K);
+  int64_t rows = all_rows(c->of), n = dim_of(c->of, GROUPED_N), k = dim_of(c->of, GROUPED_K),
+          first = dim_of(c->of, GROUPED_FIRST) + w.first;
   multiply(
       c, w.count, rows, n, KERNEL_LAMBDA(int64_t i) {
-        row_span s = spans[w.first + i];
+        row_span s = spans[first + i];
         product p = { s.count,
                       n,
                       k,
@@ -83,7 +96,8 @@ static void multiply_experts(cuda_call *c, const row_span *spans, expert_weights
 
 static void clear_other_rows(cuda_call *c, const row_span *spans)
 {
-  int64_t n = dim_of(c->of, GROUPED_N), experts = dim_of(c->of, GROUPED_EXPERTS);
+  int64_t n = dim_of(c->of, GROUPED_N), experts = experts_with_rows(c->of);
+  if (dim_of(c->of, GROUPED_FIRST) + dim_of(c->of, GROUPED_EXPERTS) < experts) return;
   tensor y = write_of(c->of, 0);
   for_each(
       c, elements_of(y), KERNEL_LAMBDA(int64_t i) {
@@ -94,7 +108,7 @@ static void clear_other_rows(cuda_call *c, const row_span *spans)
 /* Reserves scratch memory and, with a call, launches. */
 static void multiply_rows(cuda_call *c, const exec_call *of, scratch_arena *room)
 {
-  int64_t rows = dim_of(of, GROUPED_M), experts = dim_of(of, GROUPED_EXPERTS);
+  int64_t rows = all_rows(of), experts = dim_of(of, GROUPED_EXPERTS);
   uint32_t parts = parts_of(of, 1, of->call->scalars[GEMM_BIASED] != 0 ? 2 : 1, experts);
   row_span *spans = spans_of_experts(c, of, room, rows);
   matrices x = left_operand(c, of, room, 1, rows, dim_of(of, GROUPED_K));

@@ -1,11 +1,13 @@
 /* grouped_gemm: the operands of ref/kernels/moe_experts.c. */
 #include "cuda/kernels/fast/grouped.h"
 
+#include <string.h>
+
 #include "cuda/kernels/fast/fp8_plain.h"
 #include "cuda/kernels/fast/functions.h"
 #include "cuda/kernels/fast/product.h"
 
-enum { GROUPED_M, GROUPED_N, GROUPED_K, GROUPED_BATCH, GROUPED_EXPERTS };
+enum { GROUPED_M, GROUPED_N, GROUPED_K, GROUPED_BATCH, GROUPED_EXPERTS, GROUPED_FIRST, GROUPED_OF };
 enum { TABLE_PLACE = 256 };
 enum { PIECE = 8, PIECE_BYTES = 16 }; /* elements in bf16 that are copied at once */
 
@@ -79,6 +81,20 @@ static bool take_parameter(const exec_tensor *t, uint32_t operands, int32_t expe
   return true;
 }
 
+/* Weights of some experts: the others' rows belong to other calls. */
+static bool take_some(const exec_call *c, grouped_product *p)
+{
+  int64_t first = exec_dim(c, GROUPED_FIRST), count = exec_dim(c, GROUPED_EXPERTS);
+  if (exec_dim(c, GROUPED_OF) == 0) return true;
+  void *own[GROUPED_EXPERTS_MOST];
+  if (p->has_bias || first + count > p->experts) return false;
+  memcpy(own, p->of_expert, (size_t)count * sizeof *own);
+  for (int32_t e = 0; e < p->experts; e++)
+    p->of_expert[e] = e >= first && e < first + count ? own[e - first] : NULL;
+  p->leaves_rest = first + count < p->experts;
+  return true;
+}
+
 /* C = A W_e. */
 static bool take_products_of_rows(const exec_call *c, grouped_product *p)
 {
@@ -91,11 +107,13 @@ static bool take_products_of_rows(const exec_call *c, grouped_product *p)
   result.type = DTYPE_BF16; /* of 2 or 4 bytes: strides are all that is looked at */
   p->m = 0;
   p->expert_stride = p->layout == GEMM_NT ? p->k : p->n;
-  if (parts != 1 && parts != (uint32_t)p->experts) return false;
+  int32_t experts = (int32_t)exec_dim(c, GROUPED_EXPERTS);
+  if (parts != 1 && parts != (uint32_t)experts) return false;
   if (weights->type != DTYPE_BF16 || p->expert_stride % PIECE != 0 ||
       !take_rows(&c->reads[0], p->rows, p->k, &p->a, &p->a_stride) ||
       !take_rows(&result, p->rows, p->n, &to, &p->c_stride) ||
-      !take_parameter(weights, parts, p->experts, (int64_t)p->n * p->k, p->of_expert))
+      !take_parameter(weights, parts, experts, (int64_t)p->n * p->k, p->of_expert) ||
+      !take_some(c, p))
     return false;
   p->c = c->writes[0].data;
   if (!p->has_bias) return true;
@@ -120,20 +138,22 @@ static bool take_products_of_weights(const exec_call *c, grouped_product *p)
 static bool product_of(const exec_call *c, grouped_product *p)
 {
   int64_t m = exec_dim(c, GROUPED_M), n = exec_dim(c, GROUPED_N), k = exec_dim(c, GROUPED_K),
-          experts = exec_dim(c, GROUPED_EXPERTS);
+          experts = exec_dim(c, GROUPED_EXPERTS), of = exec_dim(c, GROUPED_OF);
   gemm_layout layout = (gemm_layout)c->call->scalars[GEMM_LAYOUT];
   dtype result = (dtype)c->writes[0].type;
   *p = (grouped_product){ .layout = layout,
-                          .experts = (int32_t)experts,
+                          .experts = (int32_t)(of > 0 ? of : experts),
                           .result_fp32 = result == DTYPE_FP32,
                           .has_bias = c->call->scalars[GEMM_BIASED] != 0 };
-  if (!fits_int32(m) || !fits_int32(n) || !fits_int32(k) || experts > GROUPED_EXPERTS_MOST ||
-      c->call->scalars[GEMM_FP8] != 0 || (result != DTYPE_BF16 && result != DTYPE_FP32))
+  if (!fits_int32(m) || !fits_int32(n) || !fits_int32(k) ||
+      max_i64(experts, of) > GROUPED_EXPERTS_MOST || c->call->scalars[GEMM_FP8] != 0 ||
+      (result != DTYPE_BF16 && result != DTYPE_FP32))
     return false;
   p->m = (int32_t)m;
   p->n = (int32_t)n;
   p->k = (int32_t)k;
   p->rows = layout == GEMM_TN ? p->k : p->m;
+  if (of > 0) p->rows = (int32_t)(exec_elements(&c->reads[0]) / k);
   if (!take_index(index_of(c), p)) return false;
   return layout == GEMM_TN ? take_products_of_weights(c, p) : take_products_of_rows(c, p);
 }

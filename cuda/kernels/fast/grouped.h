@@ -32,14 +32,15 @@ typedef struct grouped_product {
   int32_t rows, m, n, k; /* rows of all experts; of m, n and k the two that are not rows */
   expert_index form;
   const void *index;
-  int64_t index_elements;                 /* EXPERTS_MAP: tokens; EXPERTS_CELLS: rows */
-  const void *a, *b;                      /* b: GEMM_TN */
-  void *c;                                /* not GEMM_TN */
-  int64_t a_stride, b_stride, c_stride;   /* elements from row to row */
-  void *of_expert[GROUPED_EXPERTS_MOST];  /* W_e, or C_e */
+  int64_t index_elements;                /* EXPERTS_MAP: tokens; EXPERTS_CELLS: rows */
+  const void *a, *b;                     /* b: GEMM_TN */
+  void *c;                               /* not GEMM_TN */
+  int64_t a_stride, b_stride, c_stride;  /* elements from row to row */
+  void *of_expert[GROUPED_EXPERTS_MOST]; /* W_e, or C_e; NULL: the expert's rows stay as they are */
   const void *bias[GROUPED_EXPERTS_MOST]; /* [n]; NULL: none */
   int64_t expert_stride;                  /* elements from row to row of W_e or C_e */
   bool result_fp32, adds, has_bias;
+  bool leaves_rest; /* rows of no expert stay as they are */
 } grouped_product;
 
 /* Bytes of scratch. */

@@ -191,7 +191,7 @@ __device__ static bool find_rows(const grouped_product &p, const expert_table *t
   /* By columns within a run of tiles of rows; `all` is at least as many as there are. */
   int32_t tile = (int32_t)blockIdx.x % all, column = (int32_t)blockIdx.x / all;
   int32_t e = expert_of(table, p.experts, tile);
-  if (e > p.experts) return false;
+  if (e > p.experts || (e < p.experts ? p.of_expert[e] == NULL : p.leaves_rest)) return false;
   expert_span s = table->spans[e];
   const __nv_bfloat16 *weight = (const __nv_bfloat16 *)(e < p.experts ? p.of_expert[e] : p.a);
   bool turned = p.layout == GEMM_NN;

@@ -35,9 +35,7 @@ static bool validate(const settings *s, settings_check *of_system, diag *d)
     validate_training, validate_recompute, validate_cuda_graphs,
   };
   static settings_check *const after_offload[] = {
-    validate_checkpoint_engines,
-    validate_paged_stash,
-    validate_fsdp,
+    validate_checkpoint_engines, validate_paged_stash, validate_host_experts, validate_fsdp,
     validate_environment,
   };
   if (!validate_hf(s, d)) {

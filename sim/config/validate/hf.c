@@ -165,6 +165,8 @@ static bool check_model(const settings *s, diag *d)
       "must be false: Megatron-LM moves states so" },
     { !s->training.chunked_optimizer_state_offload, KEY_training_chunked_optimizer_state_offload,
       "must be false: Megatron-LM moves states so" },
+    { !s->offload.moe_use_offloading_experts, KEY_offload_moe_use_offloading_experts,
+      "must be false: Megatron-LM's experts stay on the host so" },
     { m->normalization == NORM_RMS || !m->swiglu, KEY_model_normalization,
       "must be RMSNorm: models with LayerNorm and swiglu are not modelled" },
     { m->swiglu || m->hidden_act != HIDDEN_ACT_SILU, KEY_model_swiglu,

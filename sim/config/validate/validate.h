@@ -19,6 +19,7 @@ bool validate_recompute(const settings *s, diag *d);
 bool validate_cuda_graphs(const settings *s, diag *d);
 bool validate_offload(const settings *s, settings_check *of_system, diag *d);
 bool validate_checkpoint_engines(const settings *s, diag *d);
+bool validate_host_experts(const settings *s, diag *d);
 bool validate_paged_stash(const settings *s, diag *d);
 bool validate_environment(const settings *s, diag *d);
 bool validate_fsdp(const settings *s, diag *d);

@@ -5,6 +5,7 @@
  * SequentialMLP.
  */
 #include <assert.h>
+#include <string.h>
 
 #include "sim/base/units.h"
 #include "sim/config/expert_rows.h"
@@ -267,12 +268,58 @@ static tensor_id grouped_mlp(graph *g, const settings *s, const moe_sizes *m, in
   return y;
 }
 
+/* OffloadingExpertsMLP (pull request #6494): one node, which keeps x, the first product and
+ * probabilities. With recompute_modules moe_act it makes the first product again. */
+static tensor_id host_experts(graph *g, const settings *s, const moe_sizes *m, int32_t layer,
+                              const moe_dispatch *d)
+{
+  bool again = recomputes(s, RECOMPUTE_MOE_ACT);
+  graph_site(g, "mlp.experts.linear_fc1");
+  tensor_id first =
+      graph_parameter(g, "weight", m->type, m->local_experts * m->fc1_outputs, m->hidden);
+  tensor_id wide = again ? 0 : moe_index(g, "output", m->type, m->rows, m->fc1_outputs);
+  graph_site(g, "mlp.experts.linear_fc2");
+  tensor_id second = graph_parameter(g, "weight", m->type, m->local_experts * m->hidden, m->ffn);
+  graph_site(g, "mlp.experts");
+  tensor_id y = graph_tensor_new(g, "output", m->type, m->rows, m->hidden, 0, 0);
+  graph_node *n = graph_add(g, &operator_host_experts);
+  const int64_t dims[NODE_DIMS] = { [HOST_EXPERTS_ROWS] = m->rows,
+                                    [HOST_EXPERTS_HIDDEN] = m->hidden,
+                                    [HOST_EXPERTS_WIDE] = m->fc1_outputs,
+                                    [HOST_EXPERTS_NARROW] = m->ffn,
+                                    [HOST_EXPERTS_COUNT] = m->local_experts,
+                                    [HOST_EXPERTS_LAYER] = layer,
+                                    [HOST_EXPERTS_CHUNKS] = s->offload.moe_offloading_num_chunks,
+                                    [HOST_EXPERTS_BUFFERS] = s->offload.moe_offloading_num_stages,
+                                    [HOST_EXPERTS_OWNERS] = d->rows_of };
+  memcpy(n->dims, dims, sizeof dims);
+  n->flags = again ? HOST_EXPERTS_RECOMPUTES : 0;
+  node_input(n, d->tokens);
+  node_input(n, d->probs);
+  node_input(n, first);
+  node_input(n, second);
+  node_output(n, y);
+  node_output(n, wide);
+  node_save(n, d->tokens);
+  node_save(n, wide);
+  node_save(n, d->probs);
+  return y;
+}
+
+static tensor_id experts_of(graph *g, const settings *s, const moe_sizes *m, int32_t layer,
+                            const moe_dispatch *d)
+{
+  assert(m->local_experts > 0);
+  if (keeps_experts_on_host(s)) return host_experts(g, s, m, layer, d);
+  return s->model.moe_grouped_gemm ? grouped_mlp(g, s, m, layer, d)
+                                   : moe_sequential_mlp(g, s, m, d);
+}
+
 tensor_id moe_experts(graph *g, const settings *s, const moe_sizes *m, int32_t layer,
                       const moe_dispatch *d)
 {
   tensor_id first = g->tensors.count;
-  tensor_id y =
-      s->model.moe_grouped_gemm ? grouped_mlp(g, s, m, layer, d) : moe_sequential_mlp(g, s, m, d);
+  tensor_id y = experts_of(g, s, m, layer, d);
   moe_uses_computed_rows(g, m, first);
   return y;
 }
