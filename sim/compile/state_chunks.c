@@ -45,6 +45,7 @@ struct state_chunks {
   uint32_t *twin;   /* by allocation: on the host, NO_BUFFER: not yet */
   plan_view *view;  /* by allocation: its part of a window */
   bool *makes, *holds;
+  bool first; /* the optimizer makes its states in this step */
   side sides[SIDES];
 };
 
@@ -183,6 +184,7 @@ state_chunks *state_chunks_of(walk *w, const static_allocation_list *list)
   *c = (state_chunks){ .list = list,
                        .twin = ARENA_ARRAY(w->memory, uint32_t, list->count),
                        .view = ARENA_ARRAY(w->memory, plan_view, list->count),
+                       .first = w->iteration == ITERATION_WARMUP && !t->resumes,
                        .makes = ARENA_ARRAY(w->memory, bool, list->count),
                        .holds = ARENA_ARRAY(w->memory, bool, list->count) };
   for (uint32_t i = 0; i < list->count; i++) {
@@ -283,12 +285,11 @@ static void order_copies_back(walk *w)
 
 /* ---- main parameters ------------------------------------------------------------------------- */
 
-/* The device has it when the step begins; in the first step a precision-aware optimizer has not made it. */
-static bool has_master(const walk *w, const state_chunks *c, const bundle *b)
+/* There is one when the step begins; in the first step a precision-aware optimizer has not made it. */
+static bool has_master(const state_chunks *c, const bundle *b)
 {
-  assert(w->rank != NULL);
-  if (b->main == NO_PARAMETER) return false;
-  return w->iteration == ITERATION_STEADY || !c->makes[b->main];
+  assert(c->list != NULL);
+  return b->main != NO_PARAMETER && (!c->first || !c->makes[b->main]);
 }
 
 static void masters_leave(walk *w, state_chunks *c, const side *s)
@@ -296,13 +297,13 @@ static void masters_leave(walk *w, state_chunks *c, const side *s)
   bool begun = false;
   assert(s->leaving <= s->count);
   for (uint32_t i = 0; i < s->leaving; i++) {
-    if (!has_master(w, c, &s->bundles[i])) continue;
+    if (!has_master(c, &s->bundles[i])) continue;
     if (!begun) act_join(w, STREAM_D2H, STREAM_COMPUTE);
     begun = true;
     copy_out(w, c, s->bundles[i].main);
   }
   for (uint32_t i = 0; i < s->leaving; i++)
-    if (has_master(w, c, &s->bundles[i])) walk_drop_reference(w, c->buffer[s->bundles[i].main]);
+    if (has_master(c, &s->bundles[i])) walk_drop_reference(w, c->buffer[s->bundles[i].main]);
 }
 
 static void masters_return(walk *w, state_chunks *c, side *s)
@@ -310,7 +311,7 @@ static void masters_return(walk *w, state_chunks *c, side *s)
   assert(s->leaving <= s->count);
   for (uint32_t i = 0; i < s->leaving; i++) {
     uint32_t main = s->bundles[i].main;
-    if (!has_master(w, c, &s->bundles[i])) continue;
+    if (!has_master(c, &s->bundles[i])) continue;
     c->buffer[main] = walk_alloc(w, c->list->items[main].bytes, tensor_of(w, c, main),
                                  CLASS_OPTIMIZER, STREAM_COMPUTE);
     s->has_masters = true;
@@ -318,7 +319,7 @@ static void masters_return(walk *w, state_chunks *c, side *s)
   if (!s->has_masters) return;
   order_copies_back(w);
   for (uint32_t i = 0; i < s->leaving; i++)
-    if (has_master(w, c, &s->bundles[i])) copy(w, c, OP_H2D, s->bundles[i].main);
+    if (has_master(c, &s->bundles[i])) copy(w, c, OP_H2D, s->bundles[i].main);
   s->masters = act_record(w, STREAM_H2D);
 }
 
@@ -382,7 +383,7 @@ static void bring(walk *w, state_chunks *c, side *s, chunk part)
       c->buffer[state] = in->buffer[c->list->items[state].type];
       copy(w, c, OP_H2D, state);
     }
-  assert(w->iteration == ITERATION_STEADY);
+  assert(!c->first && "the states are on the host");
   s->states = act_record(w, STREAM_H2D);
 }
 
@@ -396,11 +397,63 @@ static void release_windows(walk *w, side *s)
   forget_windows(s);
 }
 
+/* ---- states that are made --------------------------------------------------------------------- */
+
+static void make(walk *w, state_chunks *c, uint32_t allocation)
+{
+  assert(c->makes[allocation]);
+  c->buffer[allocation] = take_static(w, &c->list->items[allocation]);
+}
+
+static void make_states(walk *w, state_chunks *c, const side *s, chunk part)
+{
+  assert(w->iteration == ITERATION_WARMUP && part.to <= s->leaving);
+  for (uint32_t i = part.from; i < part.to; i++) {
+    for (int k = 0; k < OPTIMIZER_STATES; k++)
+      make(w, c, s->bundles[i].states[k]);
+    uint32_t main = s->bundles[i].main;
+    if (main != NO_PARAMETER && c->makes[main]) make(w, c, main);
+  }
+}
+
+/* `made`: the optimizer has just made them. */
+static void states_leave(walk *w, state_chunks *c, const side *s, chunk part, bool made)
+{
+  assert(part.from < part.to && part.to <= s->leaving);
+  act_join(w, STREAM_D2H, STREAM_COMPUTE);
+  for (uint32_t i = part.from; i < part.to; i++)
+    for (int k = 0; k < OPTIMIZER_STATES; k++)
+      copy_out(w, c, s->bundles[i].states[k]);
+  for (uint32_t i = part.from; i < part.to && made; i++)
+    for (int k = 0; k < OPTIMIZER_STATES; k++)
+      walk_drop_reference(w, c->buffer[s->bundles[i].states[k]]);
+  if (made) walk_host_sync(w, STREAM_D2H);
+}
+
 /* ---- a step ---------------------------------------------------------------------------------- */
+
+/* initialize_state_for_loading: the optimizer makes the states of a chunk, which leave at once; then main
+ * parameters leave. The checkpoint is read into the host's tensors. */
+static void load(walk *w, state_chunks *c, side *s)
+{
+  assert(w->iteration == ITERATION_WARMUP && !c->first);
+  if (s->leaving == 0) return;
+  for (uint32_t i = 0; i < s->chunk_count; i++) {
+    make_states(w, c, s, s->chunks[i]);
+    states_leave(w, c, s, s->chunks[i], true);
+  }
+  masters_leave(w, c, s);
+  walk_host_sync(w, STREAM_D2H);
+}
 
 void state_chunks_leave(walk *w, state_chunks *c)
 {
   assert(!w->forward_seen && "a step begins");
+  if (w->iteration == ITERATION_WARMUP && !c->first) {
+    for (int k = 0; k < SIDES; k++)
+      load(w, c, &c->sides[k]);
+    return;
+  }
   for (int k = 0; k < SIDES; k++)
     masters_leave(w, c, &c->sides[k]);
 }
@@ -411,7 +464,7 @@ void state_chunks_return(walk *w, state_chunks *c)
   for (int k = 0; k < SIDES; k++) {
     side *s = &c->sides[k];
     masters_return(w, c, s);
-    if (s->chunk_count > 0 && w->iteration == ITERATION_STEADY) bring(w, c, s, s->chunks[0]);
+    if (s->chunk_count > 0 && !c->first) bring(w, c, s, s->chunks[0]);
   }
 }
 
@@ -445,50 +498,18 @@ static void step_part(walk *w, const state_chunks *c, const side *s, chunk part,
     all->only[s->bundles[i].parameter] = false;
 }
 
-static void make(walk *w, state_chunks *c, uint32_t allocation)
-{
-  assert(c->makes[allocation]);
-  c->buffer[allocation] = take_static(w, &c->list->items[allocation]);
-}
-
-static void make_states(walk *w, state_chunks *c, const side *s, chunk part)
-{
-  assert(w->iteration == ITERATION_WARMUP && part.to <= s->leaving);
-  for (uint32_t i = part.from; i < part.to; i++) {
-    for (int k = 0; k < OPTIMIZER_STATES; k++)
-      make(w, c, s->bundles[i].states[k]);
-    uint32_t main = s->bundles[i].main;
-    if (main != NO_PARAMETER && c->makes[main]) make(w, c, main);
-  }
-}
-
-static void states_leave(walk *w, state_chunks *c, const side *s, chunk part)
-{
-  bool first = w->iteration == ITERATION_WARMUP;
-  assert(part.from < part.to && part.to <= s->leaving);
-  act_join(w, STREAM_D2H, STREAM_COMPUTE);
-  for (uint32_t i = part.from; i < part.to; i++)
-    for (int k = 0; k < OPTIMIZER_STATES; k++)
-      copy_out(w, c, s->bundles[i].states[k]);
-  for (uint32_t i = part.from; i < part.to && first; i++)
-    for (int k = 0; k < OPTIMIZER_STATES; k++)
-      walk_drop_reference(w, c->buffer[s->bundles[i].states[k]]);
-  if (first) walk_host_sync(w, STREAM_D2H);
-}
-
 static void step_chunk(walk *w, state_chunks *c, side *s, uint32_t number, stepping *all)
 {
   chunk part = s->chunks[number];
-  bool first = w->iteration == ITERATION_WARMUP;
   assert(number < s->chunk_count);
-  if (first) {
+  if (c->first) {
     make_states(w, c, s, part);
   } else {
     act_wait(w, STREAM_COMPUTE, s->states);
     if (number + 1 < s->chunk_count) bring(w, c, s, s->chunks[number + 1]);
   }
   step_part(w, c, s, part, all);
-  states_leave(w, c, s, part);
+  states_leave(w, c, s, part, c->first);
 }
 
 /* The second step copies main parameters that the first has made. */

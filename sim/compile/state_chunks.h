@@ -14,7 +14,8 @@
  * States come into windows, two of which take turns: a buffer for each type, made when the first chunk needs
  * it and again for a larger one, freed after the last chunk. A tensor begins there at a multiple of 256
  * bytes. In the first step the optimizer makes the states of a chunk when it steps them; they leave at once,
- * and the host waits for that.
+ * and the host waits for that. Where a checkpoint is loaded, it makes them so before, and main parameters
+ * leave too.
  *
  * Parameters are in the order of the optimizer's groups. A chunk ends before the one whose states would
  * exceed its size; size 0 is one chunk. Of a fraction below 1 parameters leave, those with a main parameter

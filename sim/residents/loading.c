@@ -134,8 +134,10 @@ void write_loading(static_writer *w, const optimizer_shard_list *shards)
 {
   const settings *s = w->s;
   assert(s->training.resumes && w->phase == STATIC_BUILD);
-  passing states = made_states(w, shards), exchanged = { 0 };
-  if (s->parallel.use_distributed_optimizer) {
+  bool in_chunks = s->training.chunked_optimizer_state_offload;
+  passing states = { 0 }, exchanged = { 0 };
+  if (!in_chunks) states = made_states(w, shards);
+  if (!in_chunks && s->parallel.use_distributed_optimizer) {
     passing again = made_states(w, shards);
     drop(w, &states);
     states = again;

@@ -5,8 +5,9 @@
 
 tests/data/chunked_state_offload.json has jobs with the orders that the file of branch dev (9050d4c5, #6244) issued: the output
 for its own jobs. A job has the elements of each parameter, whether the optimizer is `aware` of precision, the `chunk_bytes` and
-the `fraction`, and whether the step is the `first`. Calls are those of training.py and optimizer.py: offload_for_forward when a
-step begins, prefetch_for_step after the last backward, step. Orders are lists of
+the `fraction`, whether the step is the `first`, and whether a checkpoint is `loaded` before it. Calls are those of training.py and
+optimizer.py: offload_for_forward when a step begins, prefetch_for_step after the last backward, step; and of a distributed
+checkpoint's loading, initialize_state_for_loading. Orders are lists of
 
     ["record", stream], ["wait", stream, event]     events are numbered as they are recorded
     ["d2h", state, parameter], ["h2d", state, parameter]
@@ -133,7 +134,7 @@ class Adam:
     def __init__(self, params, aware):
         self.param_groups, self.state, self.master_weights = [{"params": params}], {}, aware
 
-    def step(self):
+    def make_states(self, *_):
         params = [param for group in self.param_groups for param in group["params"]]
         names = ["exp_avg", "exp_avg_sq"] + (["master_param"] if self.master_weights else [])
         for param in params:
@@ -141,7 +142,10 @@ class Adam:
                 continue
             self.state[param] = {name: Tensor((name, param.key[1]), param.elements) for name in names}
             LOG.extend(["alloc", name, param.key[1]] for name in names)
-        LOG.append(["step", len(params)])
+        return len(params)
+
+    def step(self):
+        LOG.append(["step", self.make_states()])
 
 
 def stub():
@@ -163,8 +167,12 @@ def order(module, job):
     offloader = module.ChunkedOptimizerStateOffloader(
         Adam(params, aware), [] if aware else params, job["chunk_bytes"], job["fraction"], (FP32, FP32),
         {param: FP32 for param in params} if aware else {}, Stream("d2h"), Stream("h2d"))
-    for _ in range(1 if job["first"] else 3):
-        LOG.clear()
+    LOG.clear()
+    if job.get("loaded"):
+        offloader.initialize_state_for_loading(Adam.make_states, None)
+    for step in range(1 if job["first"] else 3):
+        if step > 0:
+            LOG.clear()
         offloader.offload_for_forward()
         offloader.prefetch_for_step()
         offloader.step()

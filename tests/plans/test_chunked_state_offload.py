@@ -84,15 +84,16 @@ def plan(offsim, job):
                   *sets(f"num_layers={job['layers']}", "use_distributed_optimizer=true", "chunked_optimizer_state_offload=true",
                         f"optimizer_state_offload_chunk_size_mb={job['chunk_bytes'] >> 20}",
                         f"optimizer_state_offload_fraction={job['fraction']}",
-                        f"use_precision_aware_optimizer={str(job['aware']).lower()}")).stdout
+                        f"use_precision_aware_optimizer={str(job['aware']).lower()}",
+                        f"resumes={str(job.get('loaded', False)).lower()}")).stdout
 
 
 def without_allocations(events):
     return [event for event in events if event[0] != "alloc"]
 
 
-@pytest.mark.parametrize("job", RECORDED, ids=lambda job: "-".join(str(job[key]) for key in
-                                                                   ("layers", "chunk_bytes", "fraction", "aware", "first")))
+@pytest.mark.parametrize("job", RECORDED, ids=lambda job: "-".join(str(job.get(key)) for key in
+                                                                   ("layers", "chunk_bytes", "fraction", "aware", "first", "loaded")))
 def test_order_is_that_of_megatron(offsim, job):
     text = plan(offsim, job)
     own, upstream = issued(text), recorded(job)

@@ -115,6 +115,31 @@ static bool check_states_away(const settings *s, diag *d, setting_key key, const
               "%s does not work with optimizer_cpu_offload", name);
 }
 
+/* optimizer_config.py of branch dev. */
+static bool check_chunked_types(const settings *s, diag *d, setting_key key)
+{
+  const struct training_settings *t = &s->training;
+  bool first = t->exp_avg_dtype == EXP_AVG_FP32 || t->exp_avg_dtype == EXP_AVG_BF16,
+       second = t->exp_avg_sq_dtype == EXP_AVG_SQ_FP32 || t->exp_avg_sq_dtype == EXP_AVG_SQ_BF16;
+
+  return !t->use_precision_aware_optimizer ||
+         (need(s, d, t->main_params_dtype == MAIN_PARAMS_FP32, key, KEY_training_main_params_dtype,
+               "chunked_optimizer_state_offload needs main_params_dtype fp32: Megatron-LM refuses "
+               "others") &&
+          need(s, d, first && second, key,
+               first ? KEY_training_exp_avg_sq_dtype : KEY_training_exp_avg_dtype,
+               "chunked_optimizer_state_offload needs exp_avg_dtype and exp_avg_sq_dtype fp32 or "
+               "bf16: Megatron-LM refuses others"));
+}
+
+/* Weights of mxfp8 that share the gradient buffer are staged when the step begins, so main parameters leave
+ * later (training.py, delay_master_offload_for_param_buffer). */
+static bool delays_masters(const settings *s)
+{
+  return s->training.fp8_param_gather && s->training.fp8_recipe == FP8_RECIPE_MXFP8 &&
+         s->parallel.overlap_param_gather;
+}
+
 static bool check_moving_states(const settings *s, diag *d)
 {
   const struct training_settings *t = &s->training;
@@ -125,14 +150,20 @@ static bool check_moving_states(const settings *s, diag *d)
                              "offload_optimizer_states");
   }
   return !t->chunked_optimizer_state_offload || uses_hf(s) ||
-         (check_states_away(s, d, key, "chunked_optimizer_state_offload") &&
+         (need(s, d, !optimizer_is_muon(t->optimizer), key, KEY_training_optimizer,
+               "chunked_optimizer_state_offload with Muon is not modelled") &&
+          check_states_away(s, d, key, "chunked_optimizer_state_offload") &&
+          check_chunked_types(s, d, key) &&
           need(s, d, t->cuda_graph_impl != GRAPHS_FULL_ITERATION, key, KEY_training_cuda_graph_impl,
                "chunked_optimizer_state_offload does not work with cuda_graph_impl "
                "full_iteration") &&
-          need(s, d, !t->fp8_param_gather, key, KEY_training_fp8_param_gather,
-               "chunked_optimizer_state_offload with fp8_param_gather is not modelled") &&
-          need(s, d, !t->resumes, key, KEY_training_resumes,
-               "chunked_optimizer_state_offload with resumes is not modelled"));
+          need(s, d, !delays_masters(s), key, KEY_parallel_overlap_param_gather,
+               "chunked_optimizer_state_offload with fp8_param_gather, fp8_recipe mxfp8 and "
+               "overlap_param_gather is not modelled") &&
+          need(s, d, !t->resumes || t->optimizer_state_offload_fraction >= 1, key,
+               KEY_training_optimizer_state_offload_fraction,
+               "chunked_optimizer_state_offload with resumes and an "
+               "optimizer_state_offload_fraction below 1 is not modelled"));
 }
 
 /* core/optimizer/emerging_optimizers.py stops at the first step otherwise. */
