@@ -30,6 +30,8 @@ PREDICTED = {
     "layer-input.svg": "docs/examples/one-layer.yaml --set num_layers=4 --set offload_modules=layer_input "
                        "--set recompute_granularity=full --set recompute_method=uniform --set recompute_num_layers=1",
     "two-stages.svg": "docs/examples/two-stages.yaml --set fine_grained_activation_offloading=true --set offload_modules=core_attn",
+    "megatron-pr1752.svg": "docs/examples/two-stages.yaml --set num_virtual_stages_per_pipeline_rank=2 --set system=megatron_pr1752 "
+                           "--set fine_grained_activation_offloading=true --set offload_modules=core_attn",
     "optimizer-on-host.svg": "docs/examples/one-layer.yaml --set system=none --set fine_grained_activation_offloading=false "
                              "--set offload_modules= --set use_distributed_optimizer=true "
                              "--set use_precision_aware_optimizer=true --set optimizer_cpu_offload=true "
