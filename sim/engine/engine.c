@@ -299,6 +299,7 @@ static void pass_blocks(const engine *e, rank_state *r)
   int64_t each_ps = e->host.issue_ps[OP_ALLOC];
   assert(each_ps == e->host.issue_ps[OP_FREE]);
   if (r->in_graph) return;
+  prefetch_ops(r->plan, i);
   for (; i < end && (ops[i].kind == OP_ALLOC || ops[i].kind == OP_FREE); i++)
     start_ps[i] = end_ps[i] = host_ps += each_ps;
   r->issued = i;

@@ -355,6 +355,7 @@ static void pass_time(pass *p, uint32_t op)
 static void replay_on_clock(pass *p, uint32_t i)
 {
   const plan_op *o = &p->plan->ops.items[i];
+  prefetch_ops(p->plan, i);
   if (o->kind == OP_ALLOC) {
     pass_time(p, i);
     alloc_on_clock(p, o->arg, i);

@@ -52,6 +52,7 @@ static work work_of(const rank_times *u)
   work w = { 0 };
   for (uint32_t i = 0; i < u->plan->ops.count; i++) {
     const plan_op *o = &u->plan->ops.items[i];
+    prefetch_ops(u->plan, i);
     if (!matters((op_kind)o->kind)) continue;
     op_list *list = o->kind == OP_KERNEL                          ? &w.kernels
                     : o->kind == OP_D2H                           ? &w.out

@@ -303,6 +303,7 @@ static void use_operands(rank_walk *w, const plan_op *op, uint32_t index)
 static void walk_op(rank_walk *w, uint32_t index)
 {
   const plan_op *op = &w->plan->ops.items[index];
+  prefetch_ops(w->plan, index);
   switch ((op_kind)op->kind) {
   case OP_ALLOC: take_block(w, op->arg); break;
   case OP_FREE: give_block(w, op, index); break;
