@@ -148,27 +148,38 @@ bool free_bins_next(const free_bins *f, free_place *place)
   return next_bin(f, place->bin + 1, &place->bin);
 }
 
-/* Each bin is sorted and has only its own sizes; the bitmap says which bins have blocks. */
-static bool bins_hold(const free_bins *f)
+static bool bin_holds(const free_bins *f, uint32_t b)
 {
-  for (uint32_t w = 0; w < FREE_BIN_WORDS; w++)
-    if ((f->summary >> w & 1) != (f->words[w] != 0)) return false;
-  for (uint32_t b = 0; b < FREE_BIN_COUNT; b++) {
-    const free_bin *bin = &f->bins[b];
-    if ((f->words[b / 64] >> (b % 64) & 1) != (bin->count != 0)) return false;
-    for (uint32_t i = 0; i < bin->count; i++) {
-      const free_entry *e = &bin->items[i];
-      if (bin_of(e->size_bytes) != b || e->size_bytes % (1 << UNIT_BITS) != 0) return false;
-      if (i > 0 && !below(&bin->items[i - 1], e->size_bytes, e->address)) return false;
-    }
+  const free_bin *bin = &f->bins[b];
+  if (!(f->words[b / 64] >> (b % 64) & 1)) return false;
+  for (uint32_t i = 0; i < bin->count; i++) {
+    const free_entry *e = &bin->items[i];
+    if (bin_of(e->size_bytes) != b || e->size_bytes % (1 << UNIT_BITS) != 0) return false;
+    if (i > 0 && !below(&bin->items[i - 1], e->size_bytes, e->address)) return false;
   }
   return true;
+}
+
+/* Each bin is sorted and has only its own sizes; the bitmap says which bins have blocks. Most have none. */
+static bool bins_hold(const free_bins *f)
+{
+  uint32_t bits = 0;
+  for (uint32_t w = 0; w < FREE_BIN_WORDS; w++) {
+    if ((f->summary >> w & 1) != (f->words[w] != 0)) return false;
+    bits += (uint32_t)__builtin_popcountll(f->words[w]);
+  }
+  for (uint32_t b = 0; b < FREE_BIN_COUNT; b++) {
+    if (f->bins[b].count == 0) continue;
+    if (!bin_holds(f, b)) return false;
+    bits--;
+  }
+  return bits == 0;
 }
 
 void free_bins_release(free_bins *f)
 {
   assert(bins_hold(f));
   for (uint32_t b = 0; b < FREE_BIN_COUNT; b++)
-    ARRAY_FREE(&f->bins[b]);
+    if (f->bins[b].items != NULL) ARRAY_FREE(&f->bins[b]);
   memset(f, 0, sizeof *f);
 }
