@@ -7,12 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 
 bool input_open(input *in, const char *path, diag *d)
 {
   errno = 0;
-  *in = (input){ .name = path, .d = d, .file = gzopen(path, "rb") };
+  *in = (input){ .name = path, .d = d };
+  in->file = strcmp(path, "-") == 0 ? gzdopen(dup(STDIN_FILENO), "rb") : gzopen(path, "rb");
   if (in->file == NULL)
     return diag_error(d, (source_pos){ path, 0, 0 }, "cannot open it: %s", strerror(errno));
   gzbuffer(in->file, INPUT_BUFFER_BYTES);

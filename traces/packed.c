@@ -14,7 +14,7 @@ static bool ends_with(const char *text, const char *end)
 
 bool packed_open(packed_file *p, const char *path, diag *d)
 {
-  *p = (packed_file){ .is_packed = ends_with(path, ".gz"), .is_stdout = strcmp(path, "-") == 0 };
+  *p = (packed_file){ .is_packed = ends_with(path, ".gz"), .is_stdout = file_is_stdout(path) };
   if (p->is_stdout) {
     p->stream = stdout;
     return true;

@@ -23,10 +23,14 @@ void file_note_read(FILE *stream);
 /* Whether the path is that of an input that was read or noted. */
 bool file_was_read(const char *path);
 
+/* An output that is standard output, "-". NULL: no output, so it is not. */
+bool file_is_stdout(const char *path);
+
 /*
  * Output that appears complete or not at all: written next to `path` under a temporary name, then
  * renamed. A path that is not a regular file, such as a pipe or /dev/stdout, is written in place. A
- * file that was read is refused: a mistyped command would replace its own input.
+ * file that was read is refused: a mistyped command would replace its own input. "-" is standard
+ * output; the caller prints nothing else there.
  *
  *     file_writer w;
  *     if (!file_open(&w, path, d)) return false;

@@ -24,11 +24,16 @@ bool file_finish_stdout(diag *d)
   return diag_refused(d, "cannot write standard output: %s", strerror(errno));
 }
 
+bool file_is_stdout(const char *path)
+{
+  return path != NULL && strcmp(path, "-") == 0;
+}
+
 /* A device or pipe is written in place: a rename would replace it with a file. */
 static bool is_special(const char *path)
 {
   struct stat about;
-  return stat(path, &about) == 0 && !S_ISREG(about.st_mode);
+  return file_is_stdout(path) || (stat(path, &about) == 0 && !S_ISREG(about.st_mode));
 }
 
 /* ---- what no end of the program but SIGKILL leaves --------------------------------------------- */
@@ -150,7 +155,8 @@ bool file_open(file_writer *w, const char *path, diag *d)
     snprintf(w->temporary_path, size, TEMPORARY_FORMAT, path, (long)getpid());
   if (!w->in_place) remove_stale(path);
   if (!w->in_place) exchange_temporary(NULL, w->temporary_path);
-  w->stream = fopen(w->temporary_path, "wb");
+  w->stream =
+      file_is_stdout(path) ? fdopen(dup(STDOUT_FILENO), "wb") : fopen(w->temporary_path, "wb");
   struct flock lock = whole_file();
   if (w->stream != NULL && !w->in_place) (void)fcntl(fileno(w->stream), F_SETLK, &lock);
   if (w->stream != NULL) return true;

@@ -4,6 +4,7 @@
 
 #include "cuda/calibrate/links.h"
 #include "cuda/calibrate/trainings.h"
+#include "sim/base/file.h"
 #include "sim/calibrate/calibrate.h"
 #include "sim/cli/calibrate_trace.h"
 #include "sim/cli/verbs.h"
@@ -95,7 +96,7 @@ static bool calibrate(const calibrate_options *o, arena *a, diag *d)
   end_show();
   link_samples_close(&links.samples);
   ok = ok && calibration_write(o->output, o->name, c, &calls, base, d);
-  if (ok)
+  if (ok && !file_is_stdout(o->output))
     printf("%s: %s, %" PRIu32 " keys and %" PRIu32 " calls measured\n", o->output, c->gpu_name,
            c->count, calls.count);
   ARRAY_FREE(&calls);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "sim/base/file.h"
 #include "sim/base/units.h"
 #include "sim/cli/compare_real.h"
 #include "sim/fit/fit.h"
@@ -121,7 +122,7 @@ static bool fit_run(const trace_options *o, const load_options *load, const real
               "its forward and backward passes are not those of the configuration; ops are matched "
               "over the whole step");
   ok = ok && calibration_write(o->output, o->name, &found.keys, &found.calls, input.base, d);
-  if (ok) print_found(o, &found, input.base, input.step_ps);
+  if (ok && !file_is_stdout(o->output)) print_found(o, &found, input.base, input.step_ps);
   ARRAY_FREE(&found.calls);
   return ok;
 }

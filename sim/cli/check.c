@@ -58,6 +58,7 @@ static bool print_findings(const check_options *o, const verified_iteration *ite
               (o->plot == NULL || findings_plot(iterations, count, o->plot_op, o->plot, a, d));
   for (uint32_t i = 0; i < count; i++)
     safe = safe && iterations[i].verification->safe;
+  if (file_is_stdout(o->sarif)) return safe;
   if (o->json)
     findings_json(iterations, count, stdout);
   else

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/file.h"
 #include "sim/cli/compare_real.h"
 #include "sim/cli/percent_gates.h"
 #include "sim/cli/verbs.h"
@@ -232,7 +233,7 @@ static bool print_both(const judged *j, const compare_options *o, arena *a, diag
 {
   if (o->json) {
     traces_json(&j->c, &o->names, j->same, j->is_timed ? &j->timed : NULL, &j->gates, stdout);
-  } else if (o->html == NULL || strcmp(o->html, "-") != 0) {
+  } else if (!file_is_stdout(o->html)) {
     traces_table(&j->c, &o->names, o->outputs, stdout, a);
     if (j->is_timed) timing_table(&j->timed, stdout, a);
   }
@@ -282,13 +283,22 @@ static bool only_of_real_runs(const compare_options *o, diag *d)
       "--junit are for a real run; none of the files is one");
 }
 
+/* Standard input cannot be looked at before it is read: beside a record it is one. */
+static bool is_real(const char *file, bool beside_record)
+{
+  return strcmp(file, "-") == 0 ? !beside_record : real_run_file_kind(file) == REAL_FILE_RUN;
+}
+
 /* Moves files of real runs to the end and returns their number. */
 static int real_files(char **files, int count)
 {
   int others = 0;
+  bool beside_record = false;
+  for (int i = 0; i < count; i++)
+    beside_record = beside_record || real_run_file_kind(files[i]) == REAL_FILE_OWN_RECORD;
   for (int i = 0; i < count; i++) {
     char *file = files[i];
-    if (real_run_file_kind(file) == REAL_FILE_RUN) continue;
+    if (is_real(file, beside_record)) continue;
     memmove(files + others + 1, files + others, (size_t)(i - others) * sizeof *files);
     files[others++] = file;
   }
@@ -324,8 +334,8 @@ static bool compare_real_files(compare_options *o, char **files, int count, int 
 static bool compare_files(compare_options *o, char **files, int count, bool *same, arena *a,
                           diag *d)
 {
-  if (o->json && o->html != NULL && strcmp(o->html, "-") == 0)
-    return diag_error(d, (source_pos){ "--html", 0, 0 },
+  if (o->json && (file_is_stdout(o->html) || file_is_stdout(o->real.junit)))
+    return diag_error(d, (source_pos){ file_is_stdout(o->html) ? "--html" : "--junit", 0, 0 },
                       "standard output is --json's; write to a file");
   int reals = real_files(files, count);
   if (reals > 0) return compare_real_files(o, files, count, reals, same, a, d);

@@ -140,9 +140,10 @@ static bool print(const real_options *o, const real_comparison *c, bool *held, a
 {
   gate_list g = { .count = 0 };
   if (!find_gates(&g, o, c, a, d)) return false;
-  if (o->json)
+  bool silent = file_is_stdout(o->html) || file_is_stdout(o->junit);
+  if (o->json && !silent)
     real_comparison_json(c, &g, stdout);
-  else if (o->html == NULL || strcmp(o->html, "-") != 0)
+  else if (!silent)
     real_comparison_table(c, stdout, a);
   fflush(stdout);
   gates_broken(&g, stderr);

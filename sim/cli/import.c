@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "sim/base/file.h"
 #include "sim/cli/verbs.h"
 #include "sim/load/options.h"
 #include "sim/report/real_run.h"
@@ -50,9 +51,10 @@ static bool print(const real_run *r, const import_options *o, arena *a, diag *d)
   run_memory memory = { .run = NULL };
   if (r->has_memory) memory = run_memory_of(r, a);
   const run_memory *of = r->has_memory ? &memory : NULL;
-  if (o->json)
+  bool silent = file_is_stdout(o->record);
+  if (o->json && !silent)
     real_run_json(&s, of, stdout);
-  else
+  else if (!silent)
     real_run_table(&s, of, stdout, a);
   return o->record == NULL || real_run_write(r, o->record, d);
 }

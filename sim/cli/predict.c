@@ -108,9 +108,8 @@ static bool write_snapshot(const predict_options *o, const prediction *p, arena 
 /* Standard output is the file's. */
 static bool is_silent(const predict_options *o)
 {
-  return (o->trace != NULL && strcmp(o->trace, "-") == 0) ||
-         (o->snapshot != NULL && strcmp(o->snapshot, "-") == 0) ||
-         (o->html != NULL && strcmp(o->html, "-") == 0);
+  return file_is_stdout(o->trace) || file_is_stdout(o->snapshot) || file_is_stdout(o->html) ||
+         file_is_stdout(o->record);
 }
 
 /* An option needs memory op by op. */

@@ -99,6 +99,11 @@ static int run_command(char **command, diag *d)
 static int record(const record_options *o, char **command, arena *a, diag *d)
 {
   struct stat made;
+  if (strcmp(o->output, "-") == 0) {
+    diag_error(d, (source_pos){ "--output", 0, 0 },
+               "standard output is the program's; the record goes to a file");
+    return 2;
+  }
   const char *output = whole_path(o->output, a, d);
   if (output == NULL || !set_environment(o, output, a, d)) return 3;
   if (unlink(output) != 0 && errno != ENOENT) {

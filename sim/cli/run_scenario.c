@@ -239,10 +239,10 @@ static void choose_executor(run_state *r, arena *a)
   r->executor = cuda_executor(&r->cuda);
 }
 
-/* Standard output is the trace's. */
+/* Standard output is the file's. */
 static bool is_silent(const run_options *o)
 {
-  return o->trace != NULL && strcmp(o->trace, "-") == 0;
+  return file_is_stdout(o->trace) || file_is_stdout(o->record) || file_is_stdout(o->dump);
 }
 
 static bool execute(run_state *r, bool *right, arena *a, diag *d)

@@ -148,7 +148,8 @@ static bool write_page(const sweep_options *o, const sweep *w, taking *t, arena 
 
 static bool print_all(const sweep_options *o, const sweep *w, taking *t, arena *a, diag *d)
 {
-  if (o->html == NULL || strcmp(o->html, "-") != 0) sweep_table(&t->best, w->space, stdout, a);
+  if (!file_is_stdout(o->html) && !file_is_stdout(o->output))
+    sweep_table(&t->best, w->space, stdout, a);
   return o->html == NULL || write_page(o, w, t, a, d);
 }
 

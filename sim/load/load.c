@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "sim/base/file.h"
@@ -124,9 +125,57 @@ parsed load_command(load_options *o, const verb_syntax *v, int argc, char **argv
 
 /* ---- files ---- */
 
+/* By a text at the beginning, or near it, of a file that describes no run: what it is, and what
+ * takes it. */
+static const struct {
+  const char *text;
+  bool near;
+  const char *what, *takes;
+} other_files[] = {
+  { "#!", false, "a script", "--megatron-args FILE or --verl FILE reads a launch script" },
+  { "offsim-plan", false, "a plan", "--plan FILE of predict and check takes one" },
+  { "\noffsim-plan", true, "a plan", "--plan FILE of predict and check takes one" },
+  { "\"traceEvents\"", true, "a profiler's trace",
+    "offsim import FILE says what the run did, offsim compare SCENARIO FILE compares it with the "
+    "prediction" },
+  { "\"schemaVersion\"", true, "a profiler's trace",
+    "offsim import FILE says what the run did, offsim compare SCENARIO FILE compares it with the "
+    "prediction" },
+  { "{\"format_version\"", false, "a record of a run or a prediction", "offsim compare takes two" },
+  { "{\"real_run_version\"", false, "a record of a real run",
+    "offsim compare SCENARIO FILE takes it" },
+  { "SQLite format 3", false, "a database", "offsim import FILE reads exports of Nsight Systems" },
+  { "\x80", false, "a pickle", "offsim import FILE reads memory snapshots of PyTorch" },
+  { "\x1f\x8b", false, "compressed",
+    "offsim import FILE reads compressed traces of profilers, offsim check FILE those of offsim "
+    "record" },
+};
+
+/* False after a diag error. What cannot be opened is another's error. */
+static bool check_kind(const char *path, arena *a, diag *d)
+{
+  enum { LOOKED_AT_BYTES = 65536 };
+  char *text = ARENA_ARRAY(a, char, LOOKED_AT_BYTES + 1);
+  FILE *in = strcmp(path, "-") == 0 ? NULL : fopen(path, "rb");
+  if (in == NULL) return true;
+  size_t length = fread(text, 1, LOOKED_AT_BYTES, in);
+  fclose(in);
+  text[length] = '\0';
+  const char *dot = strrchr(path, '.');
+  if (dot != NULL && strcmp(dot, ".sh") == 0) text = arena_strdup(a, other_files[0].text);
+  for (size_t i = 0; i < sizeof other_files / sizeof *other_files; i++) {
+    const char *found = strstr(text, other_files[i].text);
+    if (found == text || (found != NULL && other_files[i].near))
+      return diag_error(d, (source_pos){ path, 0, 0 }, "this is %s and no scenario; %s",
+                        other_files[i].what, other_files[i].takes);
+  }
+  return true;
+}
+
 static bool read_scenario(settings *s, const char *path, arena *a, diag *d)
 {
   size_t length;
+  if (!check_kind(path, a, d)) return false;
   char *text = file_read(a, path, FILE_TEXT_LIMIT_BYTES, &length, d);
   return text != NULL && settings_read_scenario(s, path, text, length, a, d);
 }

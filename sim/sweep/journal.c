@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "sim/base/file.h"
 #include "sim/machine/call_time.h"
 
 /* ---- which sweep it is ---- */
@@ -165,7 +166,8 @@ static bool append(const journal *j, const char *text, diag *d)
 
 bool journal_sync(const journal *j, diag *d)
 {
-  return fdatasync(j->descriptor) == 0 || errno == EINVAL || report(j, "write", d);
+  return fdatasync(j->descriptor) == 0 || errno == EINVAL || errno == EROFS ||
+         report(j, "write", d);
 }
 
 static bool ends_in_csv(const char *path)
@@ -193,7 +195,9 @@ bool journal_open(journal *j, const char *path, const sweep *w, bool *done, swee
   *j = (journal){ .path = path,
                   .sweep = sweep_fingerprint(w->given, w->machine, a),
                   .format = ends_in_csv(path) ? ROW_CSV : ROW_JSON };
-  j->descriptor = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  j->descriptor = file_is_stdout(path) ? dup(STDOUT_FILENO)
+                                       : open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (file_is_stdout(path)) return true;
   if (j->descriptor < 0 || fstat(j->descriptor, &about) != 0) return report(j, "open", d);
   if (!S_ISREG(about.st_mode))
     return diag_error(d, (source_pos){ path, 0, 0 }, "is no file that can be continued");
