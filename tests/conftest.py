@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import gc
 import json
+import os
 import pathlib
 import re
 import resource
@@ -14,6 +15,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIMEOUT_S = 300
+TERMINAL = ("COLUMNS", "FORCE_COLOR", "NO_COLOR")  # what changes output: sim/base/terminal.h
 
 # Python looks for garbage after every 700 new objects, which takes a third of the time of the oracles' lists.
 gc.set_threshold(100_000)
@@ -67,9 +69,10 @@ class Offsim:
     def __init__(self, configuration):
         self.path = ROOT / "out" / configuration / "offsim"
 
-    def __call__(self, *arguments, stdin="", check=None, limit_s=TIMEOUT_S):
+    def __call__(self, *arguments, stdin="", check=None, limit_s=TIMEOUT_S, **variables):
+        environment = {name: value for name, value in os.environ.items() if name not in TERMINAL} | variables
         done = subprocess.run([self.path, *map(str, arguments)], cwd=ROOT, input=stdin, text=True,
-                              capture_output=True, timeout=limit_s)
+                              capture_output=True, timeout=limit_s, env=environment)
         if check is not None:
             assert done.returncode == check, done.stderr or done.stdout
         return Run(done.stdout, done.stderr, done.returncode)

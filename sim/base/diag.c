@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/terminal.h"
+
 /* Prints "file:line:column: ", as much of it as is known; returns its length. */
 static int print_place(char *to, size_t size, source_pos at)
 {
@@ -85,7 +87,8 @@ void diag_note(const diag *d, source_pos at, const char *format, ...)
   va_end(args);
   make_one_line(place);
   make_one_line(message);
-  fprintf(stderr, "%snote: %s\n", place, message);
+  fprintf(stderr, "%s%snote:%s %s\n", place, terminal_style(stderr, STYLE_NOTE),
+          terminal_style(stderr, STYLE_PLAIN), message);
 }
 
 /* Errors by number: 0 is the first that was found. */
@@ -116,6 +119,19 @@ static bool stands_before(const diag *d, int a, int b)
   return x.line != y.line ? x.line < y.line : x.column < y.column;
 }
 
+/* "place: error: text", the word in its colour. */
+static void print_message(const char *message, FILE *out)
+{
+  static const char word[] = "error:";
+  const char *begin = strstr(message, word);
+  int place = begin == NULL ? (int)strlen(message) : (int)(begin - message);
+  fprintf(out, "%.*s", place, message);
+  if (begin != NULL)
+    fprintf(out, "%s%s%s%s", terminal_style(out, STYLE_ALARM), word,
+            terminal_style(out, STYLE_PLAIN), begin + strlen(word));
+  fputc('\n', out);
+}
+
 void diag_print(const diag *d, FILE *out)
 {
   if (d->exit_status == 0) return;
@@ -128,7 +144,7 @@ void diag_print(const diag *d, FILE *out)
     order[i] = error;
   }
   for (int i = 0; i < count; i++)
-    fprintf(out, "%s\n", order[i] == 0 ? d->message : d->further[order[i] - 1].message);
+    print_message(order[i] == 0 ? d->message : d->further[order[i] - 1].message, out);
   if (d->further_count > DIAG_FURTHER)
     fprintf(out, "offsim: error: %d more errors are not listed\n", d->further_count - DIAG_FURTHER);
 }
@@ -141,7 +157,8 @@ int diag_finish(const diag *d)
 
 _Noreturn void die_refused(const char *format, ...)
 {
-  fprintf(stderr, "offsim: error: ");
+  fprintf(stderr, "offsim: %serror:%s ", terminal_style(stderr, STYLE_ALARM),
+          terminal_style(stderr, STYLE_PLAIN));
   va_list args;
   va_start(args, format);
   vfprintf(stderr, format, args);

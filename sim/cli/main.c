@@ -5,6 +5,7 @@
 
 #include "sim/base/diag.h"
 #include "sim/base/file.h"
+#include "sim/base/wrap.h"
 #include "sim/cli/lists.h"
 #include "sim/cli/verbs.h"
 #include "sim/text/suggest.h"
@@ -36,19 +37,29 @@ static const struct {
 
 enum { VERB_COUNT = sizeof verbs / sizeof *verbs };
 
+static void print_verb(FILE *out, const char *name, const char *meaning)
+{
+  char head[16];
+  snprintf(head, sizeof head, "  %-10s", name);
+  wrap_text(out, head, (int)strlen(head) + 1, meaning, " ");
+}
+
 static int help(FILE *out, int status)
 {
-  fprintf(out, "offsim: predicts peak memory and overhead of activation offloading\n\n"
-               "usage: offsim VERB [OPTION...]\n\n");
+  wrap_text(out, "", 0, "offsim: predicts peak memory and overhead of activation offloading", " ");
+  fputs("\nusage: offsim VERB [OPTION...]\n\n", out);
   for (int i = 0; i < VERB_COUNT; i++)
-    fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].meaning);
-  fprintf(
-      out,
-      "\noffsim VERB --help tells more; offsim --version prints the version; --list-machines,\n"
-      "--list-systems and --list-modules print names that settings take, --list-defects what each\n"
-      "version of Megatron-LM does wrong.\n"
-      "Exit status: 0 success, 1 a check failed, 2 wrong usage or input, 3 a resource was "
-      "refused.\n");
+    print_verb(out, verbs[i].name, verbs[i].meaning);
+  fputc('\n', out);
+  wrap_text(out, "", 0,
+            "offsim VERB --help tells more; offsim --version prints the version; --list-machines, "
+            "--list-systems and --list-modules print names that settings take, --list-defects what "
+            "each version of Megatron-LM does wrong.",
+            " ");
+  wrap_text(out, "", 0,
+            "Exit status: 0 success, 1 a check failed, 2 wrong usage or input, 3 a resource was "
+            "refused.",
+            " ");
   return status;
 }
 

@@ -6,11 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/terminal.h"
+#include "sim/base/wrap.h"
 #include "sim/config/key_table.h"
 #include "sim/text/scalar.h"
 #include "sim/text/suggest.h"
 
-enum { MOST_OPTIONS = 64, FIRST_CODE = 256, HELP_COLUMN = 29 };
+enum { MOST_OPTIONS = 64, FIRST_CODE = 256 };
+/* Where meanings begin, how wide --help is; and on a narrower terminal. */
+enum { HELP_COLUMN = 29, HELP_WIDTH = 100, NARROW_COLUMN = 6 };
 
 /* All options of a verb in getopt's form; `help` is the only one without a row. */
 typedef struct parser {
@@ -62,7 +66,16 @@ static int index_of(const parser *p, int code)
 
 /* ---- --help ---- */
 
-static void print_row(const option_row *row)
+static const char *on_one_line(const char *meaning, arena *a)
+{
+  char *line = arena_strdup(a, meaning);
+  for (char *c = line; *c != '\0'; c++)
+    if (*c == '\n') *c = ' ';
+  return line;
+}
+
+/* Lines are as they were written, or, on a narrow terminal, as wide as that. */
+static void print_row(const option_row *row, bool narrow, arena *a)
 {
   if (row->kind == OPTION_NOTE) {
     puts(row->meaning);
@@ -71,6 +84,11 @@ static void print_row(const option_row *row)
   int column = printf("  --%s%s%s", row->name, row->value != NULL ? " " : "",
                       row->value != NULL ? row->value : "");
   assert(column < HELP_COLUMN);
+  if (narrow) {
+    putchar('\n');
+    wrap_text(stdout, "", NARROW_COLUMN, on_one_line(row->meaning, a), " ");
+    return;
+  }
   printf("%*s", HELP_COLUMN - column, "");
   for (const char *c = row->meaning; *c != '\0'; c++)
     if (*c == '\n')
@@ -80,31 +98,46 @@ static void print_row(const option_row *row)
   putchar('\n');
 }
 
-static void print_help(const verb_syntax *v)
+/* Usage and indented lines stay as they are; a paragraph is wrapped. */
+static void print_head(const char *head, bool narrow, arena *a)
 {
-  fputs(v->head, stdout);
+  while (narrow && *head != '\0') {
+    size_t length = strcspn(head, "\n");
+    bool is_words = length > 0 && *head != ' ' && strncmp(head, "usage:", 6) != 0;
+    if (is_words)
+      for (const char *end = strstr(head, "\n\n"); head + length < end && head[length + 1] != ' ';)
+        length += 1 + strcspn(head + length + 1, "\n");
+    const char *text = arena_strndup(a, head, length);
+    wrap_text(stdout, is_words ? "" : text, 0, is_words ? on_one_line(text, a) : "", " ");
+    head += length + (head[length] == '\n');
+  }
+  fputs(head, stdout);
+}
+
+static void print_help(const verb_syntax *v, arena *a)
+{
+  int columns = terminal_columns(stdout);
+  bool narrow = columns > 0 && columns < HELP_WIDTH;
+  print_head(v->head, narrow, a);
   for (int t = 0; t < OPTION_TABLES; t++)
     for (const option_row *row = v->tables[t].rows; row != NULL && row->name != NULL; row++)
-      print_row(row);
+      print_row(row, narrow, a);
 }
 
 /* ---- --list-options ---- */
 
 /* For the completion of shells: "--on\tref|cuda\tthe meaning, on one line". */
-static void list_option(const option_row *row)
+static void list_option(const option_row *row, arena *a)
 {
   const char *value = row->choices != NULL ? row->choices : row->value;
-  printf("--%s\t%s\t", row->name, value != NULL ? value : "");
-  for (const char *c = row->meaning; *c != '\0'; c++)
-    putchar(*c == '\n' ? ' ' : *c);
-  putchar('\n');
+  printf("--%s\t%s\t%s\n", row->name, value != NULL ? value : "", on_one_line(row->meaning, a));
 }
 
-static void list_options(const parser *p)
+static void list_options(const parser *p, arena *a)
 {
   static const option_row help = { .name = "help", .meaning = "usage and all options" };
   for (int i = 0; i < p->count; i++)
-    list_option(p->rows[i] != NULL ? p->rows[i] : &help);
+    list_option(p->rows[i] != NULL ? p->rows[i] : &help, a);
 }
 
 /* ---- refusals ---- */
@@ -217,7 +250,7 @@ parsed options_parse(const verb_syntax *v, int argc, char **argv, int *rest, are
   bool help = false;
   collect(&p, v);
   if (argc == 2 && strcmp(argv[1], "--list-options") == 0) {
-    list_options(&p);
+    list_options(&p, a);
     return PARSED_HELP;
   }
   opterr = 0;
@@ -235,6 +268,6 @@ parsed options_parse(const verb_syntax *v, int argc, char **argv, int *rest, are
   }
   *rest = optind;
   if (!diag_ok(d)) return PARSED_WRONG;
-  if (help) print_help(v);
+  if (help) print_help(v, a);
   return help ? PARSED_HELP : PARSED;
 }

@@ -1,6 +1,8 @@
 #include "sim/predict/safety.h"
 
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 
 #include "sim/predict/common_plans.h"
 
@@ -19,17 +21,38 @@ bool safety_find(safety *found, const settings *s, uint32_t threads, arena *a, d
   return found->complete = true;
 }
 
+/* The tensor in the buffer, or else the op. */
+static first_error first_error_of(const plan *p, const finding *f)
+{
+  first_error e = { .kind = finding_name((finding_kind)f->kind), .rank = f->rank };
+  const rank_plan *r = &p->ranks[f->rank];
+  const char *tensor = "", *separator = "";
+  const plan_site *site = &p->sites.items[0];
+  if (f->buffer != NO_BUFFER) {
+    const plan_tensor *t = &p->tensors.items[r->buffers.items[f->buffer].tensor];
+    tensor = t->name;
+    separator = ", ";
+    site = &p->sites.items[t->site];
+  } else if (f->second != NO_OP) {
+    site = &p->sites.items[r->ops.items[f->second].site];
+  }
+  if (site->layer >= 0)
+    snprintf(e.where, sizeof e.where, "%s%slayer %" PRId32 " %s", tensor, separator, site->layer,
+             site->module);
+  else
+    snprintf(e.where, sizeof e.where, "%s%s%s", tensor, *site->module != '\0' ? separator : "",
+             site->module);
+  return e;
+}
+
 plan_safety plan_safety_of(const plan *p, const plan *before, uint32_t threads)
 {
   arena scratch = { 0 };
   verification v;
   verify_errors(&v, p, before, threads, &scratch);
   plan_safety found = { .errors = v.counts[SEVERITY_ERROR] };
-  if (v.findings.count > 0) {
-    found.first_kind = finding_name((finding_kind)v.findings.items[0].kind);
-    found.first_rank = v.findings.items[0].rank;
-  }
-  assert(v.safe == (found.errors == 0) && v.safe == (found.first_kind == NULL));
+  if (v.findings.count > 0) found.first = first_error_of(p, &v.findings.items[0]);
+  assert(v.safe == (found.errors == 0) && v.safe == (found.first.kind == NULL));
   verification_release(&v);
   arena_release(&scratch);
   return found;
@@ -37,20 +60,26 @@ plan_safety plan_safety_of(const plan *p, const plan *before, uint32_t threads)
 
 safety_summary safety_summary_of(const plan_safety *first, const plan_safety *later)
 {
-  const plan_safety *unsafe = first->first_kind != NULL ? first : later;
   return (safety_summary){ .errors = { first->errors, later->errors },
-                           .first_kind = unsafe->first_kind,
-                           .first_rank = unsafe->first_rank };
+                           .first = first->first.kind != NULL ? first->first : later->first };
 }
 
-bool settings_are_safe(const settings *s, diag *d)
+first_error settings_first_error(const settings *s, diag *d)
 {
   arena scratch = { 0 };
   common_plans plans = { 0 };
-  bool safe = common_plans_are_safe(&plans, s, &scratch, d);
+  first_error error = { .kind = NULL };
+  const plan *before = NULL;
+  for (int kind = 0; kind < ITERATION_KINDS && error.kind == NULL; kind++) {
+    finding found;
+    const plan *p = &plans.compiled[kind].plan;
+    if (!common_plans_compile(&plans, s, (iteration_kind)kind, &scratch, d)) break;
+    if (plan_first_error(&found, p, before)) error = first_error_of(p, &found);
+    before = p;
+  }
   common_plans_release(&plans);
   arena_release(&scratch);
-  return safe;
+  return error;
 }
 
 void safety_release(safety *found)

@@ -431,22 +431,22 @@ static bool is_found(const suggesting *x, const suggestion *s)
   return false;
 }
 
-static bool is_safe(const suggesting *x, const candidate *c)
+static first_error error_of(const suggesting *x, const candidate *c)
 {
   arena scratch = { 0 };
   diag quiet = { .quiet = true };
   settings s;
   bool ok = candidate_settings(&s, x->given, c, "--suggest", &scratch, &quiet);
   assert(ok && "it has been predicted");
-  bool safe = ok && settings_are_safe(&s, &quiet);
+  first_error found = settings_first_error(&s, &quiet);
   arena_release(&scratch);
-  return safe;
+  return found;
 }
 
 static void add_found(suggesting *x, suggestion *found)
 {
   if (is_found(x, found)) return;
-  found->safe = is_safe(x, &found->tried);
+  found->unsafe = error_of(x, &found->tried);
   *ARRAY_PUSH(&x->found) = *found;
 }
 

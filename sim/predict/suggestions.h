@@ -23,8 +23,8 @@ typedef struct suggestion {
   int64_t allocated_peak_bytes; /* since the process began, of the rank that has most */
   int64_t reserved_peak_bytes;  /* likewise; of one that fits */
   int64_t host_pinned_total_bytes;
-  shortage short_of; /* SHORT_OF_NOTHING: it fits */
-  bool safe;         /* in every timing */
+  shortage short_of;  /* SHORT_OF_NOTHING: it fits */
+  first_error unsafe; /* of its plans; none: safe in every timing */
 } suggestion;
 
 typedef struct suggestions {

@@ -65,8 +65,11 @@ static const char *cell_of(const view *v, const struct column *c, const comparis
   case CELL_MFU: return figure_mfu(v->memory, r->speed.mfu_millionths);
   case CELL_R:
     return figure_percent(v->memory, r->simulated_saving_bytes, r->theoretical_saving_bytes, 1);
-  case CELL_SAFE: return r->safe ? "yes" : "NO";
-  case CELL_FITS: return !r->fits_device ? "NO" : !r->fits_host ? "NOT THE HOST" : "yes";
+  case CELL_SAFE: return r->safe ? "yes" : alarm_text(v->memory, "NO", v->out);
+  case CELL_FITS:
+    return r->fits_device && r->fits_host
+               ? "yes"
+               : alarm_text(v->memory, r->fits_device ? "NOT THE HOST" : "NO", v->out);
   }
   return figure_in(v->memory, value, v->bytes);
 }
@@ -139,10 +142,11 @@ void comparison_table(const comparison *c, FILE *out, arena *a)
   assert(c->row_count > 0);
   v.bytes = unit_of_bytes(c->reference.peak_bytes);
   v.time = unit_of_time(longest_ps);
-  fprintf(out, "Offload systems on %s, of the rank with most; %s and %s\n", c->machine->name,
-          v.bytes.name, v.time.name);
-  fprintf(out, "saving and overhead are beside \"%s\"; memory of a GPU for PyTorch: %s\n\n",
-          c->reference.tried.name, figure_capacity(a, c->capacity_bytes));
+  wrap_line(out, 0, "Offload systems on %s, of the rank with most; %s and %s", c->machine->name,
+            v.bytes.name, v.time.name);
+  wrap_line(out, 0, "saving and overhead are beside \"%s\"; memory of a GPU for PyTorch: %s",
+            c->reference.tried.name, figure_capacity(a, c->capacity_bytes));
+  fputc('\n', out);
   print_rows(&v);
   print_best(&v);
   print_refused(&v);

@@ -8,6 +8,7 @@
 #include "sim/base/diag.h"
 #include "sim/plan/text.h"
 #include "sim/report/json.h"
+#include "sim/report/text.h"
 
 /* ---- like findings ---- */
 
@@ -131,21 +132,23 @@ static void print_known(FILE *out, const verification *v, const finding *f)
   const char *late = plan_stream_name(v->plan, (plan_stream)op_of(v, f, f->second)->stream);
   const knowledge *at = v->order.ranks[f->rank].at[f->second];
   uint32_t known = at->own.done_to[op_of(v, f, f->first)->stream];
-  fprintf(out, "  known    ");
   if (f->step_before)
-    fprintf(out, "%s has not waited for all that %s did in the step before\n", late, early);
+    wrap_line(out, 11, "  known    %s has not waited for all that %s did in the step before", late,
+              early);
   else if (known <= STREAM_BEGUN)
-    fprintf(out, "%s has waited for nothing of %s yet\n", late, early);
+    wrap_line(out, 11, "  known    %s has waited for nothing of %s yet", late, early);
   else
-    fprintf(out, "%s has waited for %s up to op %" PRIu32 ", which is earlier\n", late, early,
-            known - done_with(0));
-  fprintf(out,
-          "  missing  %s waits, before op %" PRIu32
-          ", for an event that %s records after op %" PRIu32 "%s",
-          late, f->second, early, f->first, f->step_before ? " of the step before" : "");
+    wrap_line(out, 11, "  known    %s has waited for %s up to op %" PRIu32 ", which is earlier",
+              late, early, known - done_with(0));
+  char or_marked[64] = "";
   if (f->kind == FINDING_BLOCK_REUSED)
-    fprintf(out, "; or the free of %%%" PRIu32 " names %s", f->buffer, early);
-  fprintf(out, "\n");
+    snprintf(or_marked, sizeof or_marked, "; or the free of %%%" PRIu32 " names %s", f->buffer,
+             early);
+  wrap_line(out, 11,
+            "  missing  %s waits, before op %" PRIu32
+            ", for an event that %s records after op %" PRIu32 "%s%s",
+            late, f->second, early, f->first, f->step_before ? " of the step before" : "",
+            or_marked);
 }
 
 static void print_buffer_line(FILE *out, const verification *v, const finding *f, const char *word,
@@ -161,9 +164,10 @@ static void print_group(FILE *out, const verified_iteration *i, const finding_gr
 {
   const verification *v = i->verification;
   const finding *f = g->first;
-  fprintf(out, "\n%s: %s, rank %" PRIu32 ": %s\n",
-          severity_name(finding_severity_of((finding_kind)f->kind)),
-          finding_name((finding_kind)f->kind), f->rank, finding_meaning((finding_kind)f->kind));
+  fputc('\n', out);
+  wrap_line(out, 0, "%s: %s, rank %" PRIu32 ": %s",
+            severity_name(finding_severity_of((finding_kind)f->kind)),
+            finding_name((finding_kind)f->kind), f->rank, finding_meaning((finding_kind)f->kind));
   print_op_line(out, i, f, "first", f->first, f->step_before);
   if (!has_cycle(v, f)) print_op_line(out, i, f, "second", f->second, false);
   print_places(out, i, f);
@@ -192,9 +196,10 @@ static void print_iteration(FILE *out, const verified_iteration *i, bool advice,
   const verification *v = i->verification;
   finding_group *groups = ARENA_ARRAY(a, finding_group, v->findings.count);
   uint32_t count = group_findings(v, groups);
-  fprintf(out, "%s: %s; %" PRIu64 " errors, %" PRIu64 " warnings, %" PRIu64 " pieces of advice\n",
-          i->name, v->safe ? "safe" : "NOT SAFE", v->counts[SEVERITY_ERROR],
-          v->counts[SEVERITY_WARNING], v->counts[SEVERITY_ADVICE]);
+  wrap_line(out, 0,
+            "%s: %s; %" PRIu64 " errors, %" PRIu64 " warnings, %" PRIu64 " pieces of advice",
+            i->name, v->safe ? "safe" : alarm_text(a, "NOT SAFE", out), v->counts[SEVERITY_ERROR],
+            v->counts[SEVERITY_WARNING], v->counts[SEVERITY_ADVICE]);
   print_assumed(out, v);
   for (uint32_t g = 0; g < count; g++) {
     finding_severity severity = finding_severity_of((finding_kind)groups[g].first->kind);

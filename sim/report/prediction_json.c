@@ -192,6 +192,17 @@ static const char *cause_word(shortage_cause cause)
   return "null";
 }
 
+static void error_object(FILE *out, const first_error *e)
+{
+  if (e->kind == NULL) {
+    fputs("null", out);
+    return;
+  }
+  fprintf(out, "{\"kind\": \"%s\", \"rank\": %" PRIu32 ", \"where\": ", e->kind, e->rank);
+  json_string(out, e->where);
+  fputc('}', out);
+}
+
 static void suggestion_object(FILE *out, const prediction *p, const suggestion *s)
 {
   fprintf(out, "    {\"name\": ");
@@ -202,7 +213,9 @@ static void suggestion_object(FILE *out, const prediction *p, const suggestion *
     json_string(out, s->tried.sets[i]);
   }
   fprintf(out, "], \"fits\": %s, ", s->short_of.cause == SHORT_OF_NOTHING ? "true" : "false");
-  fprintf(out, "\"safe\": %s, ", s->safe ? "true" : "false");
+  fprintf(out, "\"safe\": %s, \"first_error\": ", s->unsafe.kind == NULL ? "true" : "false");
+  error_object(out, &s->unsafe);
+  fputs(", ", out);
   bytes_member(out, "missing_bytes", s->short_of.missing_bytes);
   fprintf(out, "\"missing_cause\": %s, ", cause_word(s->short_of.cause));
   bytes_member(out, "allocated_peak_bytes", s->allocated_peak_bytes);
@@ -264,10 +277,8 @@ static void safety_member(FILE *out, const safety_summary *s)
           "  \"safety\": {\"safe\": %s, \"errors_of_first_step\": %" PRIu64
           ", \"errors_of_later_steps\": %" PRIu64 ", \"first\": ",
           safe ? "true" : "false", s->errors[0], s->errors[1]);
-  if (safe)
-    fputs("null},\n", out);
-  else
-    fprintf(out, "{\"kind\": \"%s\", \"rank\": %u}},\n", s->first_kind, s->first_rank);
+  error_object(out, &s->first);
+  fputs("},\n", out);
 }
 
 /* Which lengths of sequences the figures are of. */

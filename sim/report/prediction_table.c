@@ -36,36 +36,43 @@ static const char *precision(const settings *s)
 static void print_parallel(const view *v)
 {
   const settings *s = v->p->settings;
-  fprintf(v->out, "parallel  %s: TP %" PRId64 ", CP %" PRId64 ", PP %" PRId64,
-          figure_count(v->memory, s->parallel.world_size, "GPU", "GPUs"),
-          s->parallel.tensor_model_parallel_size, s->parallel.context_parallel_size,
-          s->parallel.pipeline_model_parallel_size);
-  if (s->derived.virtual_stages > 1) fprintf(v->out, " x VPP %" PRId64, s->derived.virtual_stages);
-  fprintf(v->out, ", DP %" PRId64, s->derived.data_parallel_size);
+  const char *virtual = "", *experts = "";
+  if (s->derived.virtual_stages > 1)
+    virtual = arena_printf(v->memory, " x VPP %" PRId64, s->derived.virtual_stages);
   if (s->model.num_experts > 0)
-    fprintf(v->out, ", EP %" PRId64 ", ETP %" PRId64, s->parallel.expert_model_parallel_size,
-            s->parallel.expert_tensor_parallel_size);
-  fprintf(v->out, "%s\n", s->parallel.use_distributed_optimizer ? "; distributed optimizer" : "");
+    experts = arena_printf(v->memory, ", EP %" PRId64 ", ETP %" PRId64,
+                           s->parallel.expert_model_parallel_size,
+                           s->parallel.expert_tensor_parallel_size);
+  wrap_line(v->out, 10,
+            "parallel  %s: TP %" PRId64 ", CP %" PRId64 ", PP %" PRId64 "%s, DP %" PRId64 "%s%s",
+            figure_count(v->memory, s->parallel.world_size, "GPU", "GPUs"),
+            s->parallel.tensor_model_parallel_size, s->parallel.context_parallel_size,
+            s->parallel.pipeline_model_parallel_size, virtual, s->derived.data_parallel_size,
+            experts, s->parallel.use_distributed_optimizer ? "; distributed optimizer" : "");
 }
 
 static void print_offloaded_layers(const view *v)
 {
   const settings *s = v->p->settings;
-  fprintf(v->out, "offload   %s: the first %" PRId64 " of %" PRId64 " layers%s\n",
-          chosen_word(s, KEY_offload_system), s->offload.cpu_offloading_num_layers,
-          s->model.num_layers,
-          s->offload.cpu_offloading_double_buffering ? ", back into two persistent sets of buffers"
-                                                     : "");
+  wrap_line(
+      v->out, 10, "offload   %s: the first %" PRId64 " of %" PRId64 " layers%s",
+      chosen_word(s, KEY_offload_system), s->offload.cpu_offloading_num_layers, s->model.num_layers,
+      s->offload.cpu_offloading_double_buffering ? ", back into two persistent sets of buffers"
+                                                 : "");
 }
 
 static void print_manual_layers(const view *v)
 {
   const struct offload_settings *o = &v->p->settings->offload;
-  fprintf(v->out, "offload   %s, by hand: layers", chosen_word(v->p->settings, KEY_offload_system));
+  const char *layers = "";
   for (uint32_t i = 0; i < o->cpu_offloading_layers.count; i++)
-    fprintf(v->out, "%s%s", i == 0 ? " " : ", ", o->cpu_offloading_layers.names[i]);
-  fprintf(v->out, " of each chunk, freed %" PRId64 " after, back %" PRId64 " ahead\n",
-          o->cpu_offloading_release_after, o->cpu_offloading_reload_ahead);
+    layers = arena_printf(v->memory, "%s%s%s", layers, i == 0 ? " " : ", ",
+                          o->cpu_offloading_layers.names[i]);
+  wrap_line(v->out, 10,
+            "offload   %s, by hand: layers%s of each chunk, freed %" PRId64 " after, back %" PRId64
+            " ahead",
+            chosen_word(v->p->settings, KEY_offload_system), layers,
+            o->cpu_offloading_release_after, o->cpu_offloading_reload_ahead);
 }
 
 static void print_offload(const view *v)
@@ -79,31 +86,34 @@ static void print_offload(const view *v)
     print_offloaded_layers(v);
     return;
   }
-  fprintf(v->out, "offload   %s%s", chosen_word(v->p->settings, KEY_offload_system),
-          o->layer_offloading && o->system != SYSTEM_layer_offloading ? " + layer_offloading" : "");
-  if (o->system != SYSTEM_none) {
-    fprintf(v->out, " (%s)%s", chosen_word(v->p->settings, KEY_offload_mode),
-            o->offload_modules.count > 0 ? ":" : "");
-    for (uint32_t i = 0; i < o->offload_modules.count; i++)
-      fprintf(v->out, " %s", choice_word(KEY_offload_offload_modules, o->offload_modules.items[i]));
-  }
-  fputc('\n', v->out);
+  const char *modules = "";
+  if (o->system != SYSTEM_none)
+    modules = arena_printf(v->memory, " (%s)%s", chosen_word(v->p->settings, KEY_offload_mode),
+                           o->offload_modules.count > 0 ? ":" : "");
+  for (uint32_t i = 0; o->system != SYSTEM_none && i < o->offload_modules.count; i++)
+    modules = arena_printf(v->memory, "%s %s", modules,
+                           choice_word(KEY_offload_offload_modules, o->offload_modules.items[i]));
+  bool layers = o->layer_offloading && o->system != SYSTEM_layer_offloading;
+  wrap_line(v->out, 10, "offload   %s%s%s", chosen_word(v->p->settings, KEY_offload_system),
+            layers ? " + layer_offloading" : "", modules);
 }
 
 static void print_head(const view *v)
 {
   const settings *s = v->p->settings;
-  fprintf(v->out, "model     %s, hidden %" PRId64 ", %s, %s, vocabulary %" PRId64,
-          figure_count(v->memory, s->model.num_layers, "layer", "layers"), s->model.hidden_size,
-          attention(s, v->memory), mlp(s, v->memory), s->model.padded_vocab_size);
-  if (s->model.mtp_num_layers > 0) fprintf(v->out, ", MTP %" PRId64, s->model.mtp_num_layers);
-  fprintf(v->out, "\ntraining  %s of %" PRId64 " x %" PRId64 " tokens, %s\n",
-          figure_count(v->memory, s->derived.num_microbatches, "micro-batch", "micro-batches"),
-          s->training.micro_batch_size, s->training.seq_length, precision(s));
+  const char *mtp = "";
+  if (s->model.mtp_num_layers > 0)
+    mtp = arena_printf(v->memory, ", MTP %" PRId64, s->model.mtp_num_layers);
+  wrap_line(v->out, 10, "model     %s, hidden %" PRId64 ", %s, %s, vocabulary %" PRId64 "%s",
+            figure_count(v->memory, s->model.num_layers, "layer", "layers"), s->model.hidden_size,
+            attention(s, v->memory), mlp(s, v->memory), s->model.padded_vocab_size, mtp);
+  wrap_line(v->out, 10, "training  %s of %" PRId64 " x %" PRId64 " tokens, %s",
+            figure_count(v->memory, s->derived.num_microbatches, "micro-batch", "micro-batches"),
+            s->training.micro_batch_size, s->training.seq_length, precision(s));
   print_parallel(v);
-  fprintf(v->out, "machine   %s: memory for PyTorch on each GPU %s, %s a host\n",
-          v->p->machine->name, figure_capacity(v->memory, v->p->capacity_bytes),
-          figure_count(v->memory, v->p->machine->host.gpus, "GPU", "GPUs"));
+  wrap_line(v->out, 10, "machine   %s: memory for PyTorch on each GPU %s, %s a host",
+            v->p->machine->name, figure_capacity(v->memory, v->p->capacity_bytes),
+            figure_count(v->memory, v->p->machine->host.gpus, "GPU", "GPUs"));
   print_offload(v);
 }
 
@@ -245,7 +255,7 @@ static void print_columns(const view *v, const column *columns, uint32_t count)
 /* ---- peaks ---- */
 
 /* Of many ranks, only the fullest lists its modules. */
-enum { HOLDINGS_SHOWN = 5, RANKS_IN_DETAIL = 4, MODULE_COLUMN = 17 };
+enum { HOLDINGS_SHOWN = 5, RANKS_IN_DETAIL = 4, MODULE_COLUMN = 17, HOLDING_COLUMN = 29 };
 
 static uint32_t neediest_gpu(const prediction *p)
 {
@@ -283,10 +293,11 @@ static void print_holdings(const view *v, const rank_prediction *r)
   uint32_t shown = (uint32_t)min_i64(HOLDINGS_SHOWN, r->peak_holding_count);
   for (uint32_t i = 0; i < shown; i++) {
     const replay_holding *h = &r->peak_holdings[i];
-    fprintf(v->out, "      %s %10s  %s, %s, %s\n", i == 0 ? "by module " : "          ",
-            figure_in(v->memory, h->bytes, v->bytes),
-            h->module[0] != '\0' ? h->module : "whole model", class_name((buffer_class)h->purpose),
-            figure_count(v->memory, h->buffers, "buffer", "buffers"));
+    wrap_line(v->out, HOLDING_COLUMN, "      %s %10s  %s, %s, %s",
+              i == 0 ? "by module " : "          ", figure_in(v->memory, h->bytes, v->bytes),
+              h->module[0] != '\0' ? h->module : "whole model",
+              class_name((buffer_class)h->purpose),
+              figure_count(v->memory, h->buffers, "buffer", "buffers"));
   }
 }
 
@@ -295,8 +306,8 @@ static void print_peaks(const view *v)
   fprintf(v->out, "\nWhat lives at a step's allocated peak, %s\n", v->bytes.name);
   for (uint32_t i = 0; i < v->p->rank_count; i++) {
     const rank_prediction *r = &v->p->result.ranks[i];
-    fprintf(v->out, "%4u  %s: %s\n", i,
-            figure_in(v->memory, r->steady_allocated_peak_bytes, v->bytes), instant(v, r));
+    wrap_line(v->out, 6, "%4u  %s: %s", i,
+              figure_in(v->memory, r->steady_allocated_peak_bytes, v->bytes), instant(v, r));
     print_classes(v, r);
     if (v->p->rank_count <= RANKS_IN_DETAIL || i == neediest_gpu(v->p)) print_holdings(v, r);
   }
@@ -355,10 +366,10 @@ static void print_defects(const view *v)
 static void print_beside(const view *v, const char *what, int64_t predicted, int64_t measured)
 {
   if (measured == 0) return;
-  fprintf(v->out, "%-8s  predicted %s, measured %s: error %s %%\n", what,
-          figure_with_unit(v->memory, predicted, v->bytes),
-          figure_with_unit(v->memory, measured, v->bytes),
-          figure_percent(v->memory, predicted - measured, measured, 2));
+  wrap_line(v->out, 10, "%-8s  predicted %s, measured %s: error %s %%", what,
+            figure_with_unit(v->memory, predicted, v->bytes),
+            figure_with_unit(v->memory, measured, v->bytes),
+            figure_percent(v->memory, predicted - measured, measured, 2));
 }
 
 static void print_measured(const view *v, const measured_bytes *measured)
@@ -389,7 +400,7 @@ void prediction_table(const prediction *p, const measured_bytes *measured, bool 
     print_head(&v);
     fputc('\n', out);
   }
-  fprintf(out, "Memory, %s on each GPU; layers %s\n", v.bytes.name, layers_legend(p->settings));
+  wrap_line(out, 0, "Memory, %s on each GPU; layers %s", v.bytes.name, layers_legend(p->settings));
   print_columns(&v, memory_columns, MEMORY_COLUMNS);
   if (!brief) print_details(&v);
   verdict_table(&v);

@@ -6,7 +6,8 @@
 
 #include "sim/report/text.h"
 
-static const char *cell_of(const ranked *rows, uint32_t place, ranking_column column, arena *a)
+static const char *cell_of(const ranked *rows, uint32_t place, ranking_column column, FILE *out,
+                           arena *a)
 {
   const sweep_row *best = rows[0].row, *r = rows[place].row;
   figure_unit bytes = unit_of_bytes(best->reserved_peak_bytes);
@@ -19,7 +20,7 @@ static const char *cell_of(const ranked *rows, uint32_t place, ranking_column co
   case RANKING_ALLOCATED: return figure_in(a, r->allocated_peak_bytes, bytes);
   case RANKING_RESERVED: return figure_in(a, r->reserved_peak_bytes, bytes);
   case RANKING_PINNED: return figure_in(a, r->host_pinned_total_bytes, bytes);
-  case RANKING_SAFE: return rows[place].unsafe ? "NO" : "yes";
+  case RANKING_SAFE: return rows[place].unsafe ? alarm_text(a, "NO", out) : "yes";
   case RANKING_COLUMNS: break;
   }
   assert(0 && "column out of range");
@@ -47,7 +48,7 @@ void ranking_print(const ranked *rows, uint32_t count, const ranking_column *col
     g.head[1][c] = heads[columns[c]][1];
     for (uint32_t i = 0; i < count; i++) {
       assert(i == 0 || rows[i - 1].row->step_ps <= rows[i].row->step_ps);
-      g.cells[i * column_count + c] = cell_of(rows, i, columns[c], a);
+      g.cells[i * column_count + c] = cell_of(rows, i, columns[c], out, a);
     }
   }
   grid_print(&g, out);

@@ -8,6 +8,7 @@
 #include "sim/base/median.h"
 #include "sim/base/units.h"
 #include "sim/predict/throughput.h"
+#include "sim/report/text.h"
 #include "sim/text/json_text.h"
 
 enum { HEX_DIGITS = 32, MEDIAN_STEPS = 1000 };
@@ -31,16 +32,30 @@ static uint32_t bits_of(float x)
 
 /* ---- for people ---- */
 
+enum { STEP, LOSS, BITS, NORM, LOSSES, GRADIENTS, PARAMETERS, STEP_COLUMNS };
+
+static void fill_step(const char **cells, uint32_t step, const train_step *s, arena *a)
+{
+  cells[STEP] = arena_printf(a, "%" PRIu32, step);
+  cells[LOSS] = arena_printf(a, "%.8g", (double)s->loss);
+  cells[BITS] = arena_printf(a, "0x%08" PRIx32, bits_of(s->loss));
+  cells[NORM] = arena_printf(a, "%.8g", s->gradient_norm);
+  cells[LOSSES] = arena_printf(a, "%s", text_of(s->losses).hex);
+  cells[GRADIENTS] = arena_printf(a, "%s", text_of(s->gradients).hex);
+  cells[PARAMETERS] = arena_printf(a, "%s", text_of(s->parameters).hex);
+}
+
 static void print_steps(const train_result *result, FILE *out)
 {
-  fprintf(out, "%4s  %-12s  %-10s  %-12s  %-32s  %-32s  %s\n", "step", "loss", "bits", "grad norm",
-          "losses", "gradients", "parameters");
-  for (uint32_t i = 0; i < result->done; i++) {
-    const train_step *s = &result->steps[i];
-    fprintf(out, "%4" PRIu32 "  %-12.8g  0x%08" PRIx32 "  %-12.8g  %s  %s  %s\n", i + 1,
-            (double)s->loss, bits_of(s->loss), s->gradient_norm, text_of(s->losses).hex,
-            text_of(s->gradients).hex, text_of(s->parameters).hex);
-  }
+  static const char *const heads[STEP_COLUMNS] = { "step",   "loss",      "bits",      "grad norm",
+                                                   "losses", "gradients", "parameters" };
+  arena scratch = { 0 };
+  grid g = grid_new(&scratch, STEP_COLUMNS, result->done);
+  memcpy(g.head[1], heads, sizeof heads);
+  for (uint32_t i = 0; i < result->done; i++)
+    fill_step(&g.cells[(size_t)i * STEP_COLUMNS], i + 1, &result->steps[i], &scratch);
+  grid_print(&g, out);
+  arena_release(&scratch);
 }
 
 static void print_peaks(const run_report *r, FILE *out)

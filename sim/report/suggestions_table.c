@@ -45,7 +45,10 @@ static void print_suggested_sets(const view *v, const suggestion *s)
   fprintf(v->out, "  %s:", s->tried.name);
   for (uint32_t i = 0; i < s->tried.set_count; i++)
     fprintf(v->out, " --set %s", s->tried.sets[i]);
-  fputs(s->safe ? "\n" : " (not safe)\n", v->out);
+  if (s->unsafe.kind != NULL)
+    fprintf(v->out, " (%s: %s on rank %" PRIu32 ", %s)", alarm_text(v->memory, "not safe", v->out),
+            s->unsafe.kind, s->unsafe.rank, s->unsafe.where);
+  fputc('\n', v->out);
   megatron_pasted p;
   if (uses_hf(v->p->settings) || !megatron_paste(&p, s->tried.sets, s->tried.set_count, v->memory))
     return;
@@ -80,12 +83,12 @@ static void print_fitting(const view *v, const suggestions *found)
   for (uint32_t i = 0; i < shown; i++)
     g.cells[i * SUGGESTED_COLUMNS] = padded(v, found, shown, found->items[i].tried.name);
   bool fits = v->p->fits_device && v->p->fits_host, one = found->fitting_count == 1;
-  fprintf(v->out, "%s %s; %s and %s, cost beside this run\n",
-          figure_count(v->memory, found->fitting_count, "single setting", "single settings"),
-          fits  ? one ? "needs less memory" : "need less memory"
-          : one ? "makes it fit"
-                : "make it fit",
-          v->bytes.name, v->time.name);
+  wrap_line(v->out, 0, "%s %s; %s and %s, cost beside this run",
+            figure_count(v->memory, found->fitting_count, "single setting", "single settings"),
+            fits  ? one ? "needs less memory" : "need less memory"
+            : one ? "makes it fit"
+                  : "make it fit",
+            v->bytes.name, v->time.name);
   grid_print(&g, v->out);
   fputc('\n', v->out);
   for (uint32_t i = 0; i < shown; i++)

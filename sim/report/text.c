@@ -4,9 +4,8 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
+#include "sim/base/terminal.h"
 #include "sim/base/units.h"
 
 /* ---- figures ---- */
@@ -96,9 +95,15 @@ grid grid_new(arena *a, uint32_t columns, uint32_t rows)
   return g;
 }
 
+const char *alarm_text(arena *a, const char *text, FILE *out)
+{
+  const char *begin = terminal_style(out, STYLE_ALARM), *end = terminal_style(out, STYLE_PLAIN);
+  return *begin == '\0' ? text : arena_printf(a, "%s%s%s", begin, text, end);
+}
+
 static int wider(int width, const char *text)
 {
-  int length = (int)strlen(text);
+  int length = terminal_length(text);
   return length > width ? length : width;
 }
 
@@ -111,63 +116,78 @@ static int column_width(const grid *g, uint32_t column)
   return width;
 }
 
+/* Columns that are printed side by side: the first of the grid, and those from `from` to before
+ * `to`. */
+typedef struct grid_part {
+  const grid *grid;
+  uint32_t from, to;
+  FILE *out;
+} grid_part;
+
 /* Blanks are kept back until something follows them: no line ends with blanks. */
-static void print_line(const grid *g, const char *const *texts, FILE *out)
+static void print_line(const grid_part *p, const char *const *texts)
 {
   int blanks = 0;
-  for (uint32_t c = 0; c < g->columns; c++) {
-    int width = column_width(g, c) + (c > 0 ? 2 : 0);
-    int length = (int)strlen(texts[c]);
-    if (length > 0) {
-      fprintf(out, "%*s", blanks + width, texts[c]);
-      blanks = 0;
-    } else {
-      blanks += width;
-    }
+  for (uint32_t c = 0; c < p->to; c = c == 0 ? p->from : c + 1) {
+    int width = column_width(p->grid, c) + (c > 0 ? 2 : 0), length = terminal_length(texts[c]);
+    blanks += width;
+    if (length == 0) continue;
+    fprintf(p->out, "%*s%s", blanks - length, "", texts[c]);
+    blanks = 0;
   }
-  fputc('\n', out);
+  fputc('\n', p->out);
+}
+
+/* "peak:" is over all columns up to the next head; a part may begin within them. */
+static const char *group_of(const grid *g, uint32_t column)
+{
+  const char *head = "";
+  for (uint32_t c = 0; c <= column; c++)
+    if (*g->head[0][c] != '\0') head = g->head[0][c];
+  size_t length = strlen(head);
+  return length > 0 && head[length - 1] == ':' ? head : g->head[0][column];
+}
+
+static bool has_upper_head(const grid_part *p)
+{
+  bool has = *p->grid->head[0][0] != '\0';
+  for (uint32_t c = p->from; c < p->to; c++)
+    has = has || *p->grid->head[0][c] != '\0';
+  return has;
+}
+
+static void print_part(const grid_part *p)
+{
+  const grid *g = p->grid;
+  const char *begun = g->head[0][p->from];
+  g->head[0][p->from] = group_of(g, p->from);
+  if (has_upper_head(p)) print_line(p, g->head[0]);
+  g->head[0][p->from] = begun;
+  print_line(p, g->head[1]);
+  for (uint32_t r = 0; r < g->rows; r++)
+    print_line(p, &g->cells[(size_t)r * g->columns]);
+}
+
+/* Where the part that begins at `from` ends: at least one column beside the first. An empty column
+ * takes no room. */
+static uint32_t end_of_part(const grid *g, uint32_t from, int most)
+{
+  int width = column_width(g, 0);
+  for (uint32_t c = from; c < g->columns; c++) {
+    if (column_width(g, c) == 0) continue;
+    width += 2 + column_width(g, c);
+    if (most > 0 && width > most && c > from) return c;
+  }
+  return g->columns;
 }
 
 void grid_print(const grid *g, FILE *out)
 {
-  print_line(g, g->head[0], out);
-  print_line(g, g->head[1], out);
-  for (uint32_t r = 0; r < g->rows; r++)
-    print_line(g, &g->cells[(size_t)r * g->columns], out);
-}
-
-/* ---- long lines ---- */
-
-enum { LINE_CHARACTERS = 118, LEAST_CHARACTERS = 50 };
-
-/* A narrow terminal's own; what goes to a file is the same everywhere. */
-static int line_characters(FILE *out)
-{
-  struct winsize terminal;
-  bool narrow = isatty(fileno(out)) == 1 && ioctl(fileno(out), TIOCGWINSZ, &terminal) == 0 &&
-                terminal.ws_col >= LEAST_CHARACTERS && terminal.ws_col < LINE_CHARACTERS;
-  return narrow ? terminal.ws_col : LINE_CHARACTERS;
-}
-
-/* The next piece of a text that stays on one line: up to a blank, or to the blank after `stop`. */
-static int piece_length(const char *text, const char *stop)
-{
-  const char *end = strstr(text, stop);
-  return end == NULL ? (int)strlen(text) : (int)(end - text) + (int)strlen(stop) - 1;
-}
-
-void wrap_text(FILE *out, const char *head, int indent, const char *text, const char *stop)
-{
-  int column = fprintf(out, "%-*s", indent, head), width = line_characters(out);
-  for (const char *piece = text; *piece != '\0';) {
-    int length = piece_length(piece, stop);
-    if (column > indent && column + 1 + length > width)
-      column = fprintf(out, "\n%*s", indent, "") - 1;
-    else if (column > indent)
-      column += fprintf(out, " ");
-    column += fprintf(out, "%.*s", length, piece);
-    piece += length;
-    piece += strspn(piece, " ");
+  int most = terminal_columns(out);
+  assert(g->columns > 1);
+  for (uint32_t from = 1, to; from < g->columns; from = to) {
+    to = end_of_part(g, from, most);
+    if (from > 1) fputc('\n', out);
+    print_part(&(grid_part){ g, from, to, out });
   }
-  fputc('\n', out);
 }

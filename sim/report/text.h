@@ -1,5 +1,6 @@
 /*
- * Text for people: figures rounded half away from zero, by integers alone; columns; long lines.
+ * Text for people: figures rounded half away from zero, by integers alone; columns. Long
+ * lines are in sim/base/wrap.h.
  * Private to sim/report.
  */
 #ifndef OFFSIM_SIM_REPORT_TEXT_H
@@ -9,6 +10,7 @@
 #include <stdio.h>
 
 #include "sim/base/arena.h"
+#include "sim/base/wrap.h"
 
 /* ---- figures ---- */
 
@@ -43,10 +45,14 @@ const char *figure_of_capacity(arena *a, int64_t bytes);
 /* (1, "GPU", "GPUs") -> "1 GPU" */
 const char *figure_count(arena *a, int64_t count, const char *one, const char *many);
 
+/* What a reader must not miss, in the colour for that where `out` has colours. */
+const char *alarm_text(arena *a, const char *text, FILE *out);
+
 /* ---- columns ---- */
 
 /*
- * A head of two lines, cells to the right.
+ * A head of one line or two, cells to the right. On a terminal that is too narrow for all columns, parts
+ * come one after the other, each with the first column.
  *
  *     grid g = grid_new(a, 3, rows);
  *     g.head[0][2] = "peak"; g.head[1][2] = "allocated"; g.cells[row * g.columns + 2] = "1.5";
@@ -61,11 +67,5 @@ typedef struct grid {
 /* Every text is empty; they are set by the caller and must outlive the grid. */
 grid grid_new(arena *a, uint32_t columns, uint32_t rows);
 void grid_print(const grid *g, FILE *out);
-
-/* ---- long lines ---- */
-
-/* Pieces after a head, `indent` columns from the left, no line longer than 118 characters. A piece
- * ends at a blank, or at the blank that ends `stop` (", "). */
-void wrap_text(FILE *out, const char *head, int indent, const char *text, const char *stop);
 
 #endif

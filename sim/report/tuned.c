@@ -15,7 +15,7 @@
 
 static void print_count(FILE *out, uint32_t count, const char *what)
 {
-  if (count > 0) fprintf(out, "  %7u %s\n", count, what);
+  if (count > 0) wrap_line(out, 10, "  %7u %s", count, what);
 }
 
 static void print_counts(const tuned *t, const tune_request *r, FILE *out, arena *a)
@@ -48,25 +48,28 @@ static void print_columns(const tuned *t, FILE *out, arena *a)
 static void print_bounds(const tuned *t, const tune_request *r, FILE *out, arena *a)
 {
   figure_unit time = unit_of_time(t->items[0].row.step_ps);
-  fprintf(out,
-          "\nbound     no setting is faster than %s: the fastest run without offload, at full "
-          "clock, in\n"
-          "          unlimited memory\n",
-          figure_with_unit(a, t->fastest_bound_ps, time));
-  if (t->budget.step_ps <= t->fastest_bound_ps) return;
-  fprintf(
-      out,
-      "budget    none is faster than %s in %s: its kernels take %s at the clock that power allows",
-      figure_with_unit(a, t->budget.step_ps, time),
-      figure_capacity(a, machine_usable_bytes(r->machine)),
-      figure_with_unit(a, t->budget.kernels_ps, time));
-  if (t->budget.over_bytes > 0)
-    fprintf(out,
-            ",\n          and %.1f GiB that backward needs do not fit: they are copied at the "
-            "link's rate or\n"
-            "          computed again",
-            (double)t->budget.over_bytes / GIB);
+  const char *over = "";
   fputc('\n', out);
+  wrap_text(out, "bound", 10,
+            arena_printf(a,
+                         "no setting is faster than %s: the fastest run without offload, at full "
+                         "clock, in unlimited memory",
+                         figure_with_unit(a, t->fastest_bound_ps, time)),
+            " ");
+  if (t->budget.step_ps <= t->fastest_bound_ps) return;
+  if (t->budget.over_bytes > 0)
+    over = arena_printf(a,
+                        ", and %s GiB that backward needs do not fit: they are copied at the "
+                        "link's rate or computed again",
+                        figure(a, t->budget.over_bytes, GIB, 1));
+  wrap_text(out, "budget", 10,
+            arena_printf(a,
+                         "none is faster than %s in %s: its kernels take %s at the clock that "
+                         "power allows%s",
+                         figure_with_unit(a, t->budget.step_ps, time),
+                         figure_capacity(a, machine_usable_bytes(r->machine)),
+                         figure_with_unit(a, t->budget.kernels_ps, time), over),
+            " ");
 }
 
 /* What --allow-unsafe would find, and that the repaired code is another question. */
@@ -78,10 +81,9 @@ static void print_faster_unsafe(const tuned *t, FILE *out, arena *a)
   fprintf(out, "unsafe    %s, but offsim check refuses its plan:\n         ",
           figure_with_unit(a, u->step_ps, time));
   candidate_sets_print(&u->tried, out);
-  fputs("          --allow-unsafe lists such settings; --set offload.mode=fixed predicts the "
-        "repaired "
-        "code\n",
-        out);
+  wrap_line(out, 10,
+            "          --allow-unsafe lists such settings; --set offload.mode=fixed predicts the "
+            "repaired code");
 }
 
 /* How much of the best a user has without offsim's own. */
@@ -115,7 +117,7 @@ void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FIL
   for (uint32_t i = 0; i < t->count; i++)
     ranking_sets_print(i + 1, &t->items[i].row.tried, out);
   print_bounds(t, r, out, a);
-  fprintf(out, "the best  %s\n", n->why);
+  wrap_line(out, 10, "the best  %s", n->why);
   print_today(t, out, a);
   print_faster_unsafe(t, out, a);
   if (n->flags != NULL && *n->flags != '\0') wrap_text(out, "flags     ", 10, n->flags, " ");

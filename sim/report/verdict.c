@@ -31,6 +31,11 @@ static const char *others_that_do_not_fit(const view *v)
              : arena_printf(v->memory, "; %u of %u ranks do not fit", count, v->p->rank_count);
 }
 
+static const char *no_fit(const view *v)
+{
+  return alarm_text(v->memory, "DOES NOT FIT", v->out);
+}
+
 static const char *misfit_of_device(const view *v)
 {
   const prediction *p = v->p;
@@ -40,14 +45,12 @@ static const char *misfit_of_device(const view *v)
                                        figure_of_capacity(v->memory, p->capacity_bytes));
   const char *missing = view_bytes(v, s.missing_bytes), *others = others_that_do_not_fit(v);
   if (s.cause == SHORT_BY_ALLOCATION)
-    return arena_printf(v->memory, "DOES NOT FIT: %s; at least %s are missing%s", allocates,
+    return arena_printf(v->memory, "%s: %s; at least %s are missing%s", no_fit(v), allocates,
                         missing, others);
   assert(s.cause == SHORT_BY_FRAGMENTATION);
-  return arena_printf(v->memory,
-                      "DOES NOT FIT by fragmentation: %s, but may reserve %s for that; up to %s "
-                      "are missing%s",
-                      allocates, view_bytes(v, p->capacity_bytes + s.missing_bytes), missing,
-                      others);
+  return arena_printf(
+      v->memory, "%s by fragmentation: %s, but may reserve %s for that; up to %s are missing%s",
+      no_fit(v), allocates, view_bytes(v, p->capacity_bytes + s.missing_bytes), missing, others);
 }
 
 static void print_device_fit(const view *v)
@@ -58,11 +61,10 @@ static void print_device_fit(const view *v)
   for (uint32_t i = 0; i < p->rank_count; i++)
     waits += p->result.ranks[i].back_pressure;
   if (waits > 0)
-    fprintf(v->out,
-            "          %s a step found no memory: the allocator waited for the GPU and gave back "
-            "what it had "
-            "cached\n",
-            figure_count(v->memory, waits, "allocation", "allocations"));
+    wrap_line(v->out, 10,
+              "          %s a step found no memory: the allocator waited for the GPU and gave back "
+              "what it had cached",
+              figure_count(v->memory, waits, "allocation", "allocations"));
 }
 
 static const char *not_pinned(const view *v, int64_t bytes, figure_unit unit)
@@ -78,12 +80,13 @@ static void print_host_fit(const view *v)
   int64_t pinned = v->p->host_pinned_total_bytes;
   if (!v->offloads && total == 0) return;
   figure_unit unit = unit_of_bytes(total);
-  fprintf(v->out, "host      %s: the GPUs of the fullest host pin %s%s%s",
-          v->p->fits_host ? "fits" : "DOES NOT FIT", figure_with_unit(v->memory, pinned, unit),
-          not_pinned(v, total - pinned, unit), figure_of_capacity(v->memory, memory));
+  const char *missing = "";
   if (!v->p->fits_host)
-    fprintf(v->out, "; %s are missing", figure_with_unit(v->memory, total - memory, unit));
-  fputc('\n', v->out);
+    missing = arena_printf(v->memory, "; %s are missing",
+                           figure_with_unit(v->memory, total - memory, unit));
+  wrap_line(v->out, 10, "host      %s: the GPUs of the fullest host pin %s%s%s%s",
+            v->p->fits_host ? "fits" : no_fit(v), figure_with_unit(v->memory, pinned, unit),
+            not_pinned(v, total - pinned, unit), figure_of_capacity(v->memory, memory), missing);
 }
 
 /* Of the rank whose host computes longest. */
@@ -92,10 +95,11 @@ static void print_host_optimizer(const view *v)
   uint32_t most = rank_with_most(v->p, OF(host_arithmetic_ps));
   const rank_prediction *r = &v->p->result.ranks[most];
   if (r->host_arithmetic_ps == 0) return;
-  fprintf(v->out, "optimizer the host of rank %u computes %s a step; copies take %s out, %s back\n",
-          most, figure_with_unit(v->memory, r->host_arithmetic_ps, v->time),
-          figure_with_unit(v->memory, r->optimizer_d2h_ps, v->time),
-          figure_with_unit(v->memory, r->optimizer_h2d_ps, v->time));
+  wrap_line(v->out, 10,
+            "optimizer the host of rank %u computes %s a step; copies take %s out, %s back", most,
+            figure_with_unit(v->memory, r->host_arithmetic_ps, v->time),
+            figure_with_unit(v->memory, r->optimizer_d2h_ps, v->time),
+            figure_with_unit(v->memory, r->optimizer_h2d_ps, v->time));
 }
 
 /* Those from `first` on that have its reason. */
@@ -135,9 +139,9 @@ static void print_disk(const view *v)
   uint32_t most = rank_with_most(v->p, OF(disk_write_bytes));
   const rank_prediction *r = &v->p->result.ranks[most];
   if (r->disk_write_bytes > 0)
-    fprintf(v->out, "disk      rank %u writes %s GB and reads %s GB a step\n", most,
-            figure(v->memory, r->disk_write_bytes, 1000000000, 2),
-            figure(v->memory, r->disk_read_bytes, 1000000000, 2));
+    wrap_line(v->out, 10, "disk      rank %u writes %s GB and reads %s GB a step", most,
+              figure(v->memory, r->disk_write_bytes, 1000000000, 2),
+              figure(v->memory, r->disk_read_bytes, 1000000000, 2));
 }
 
 /* Of the rank where that is most, if compute waits for copies there at all. */
@@ -147,10 +151,10 @@ static void print_slow_copies(const view *v)
   uint32_t most = rank_with_most(v->p, OF(waiting_slows_ps));
   if (ranks[most].waiting_slows_ps > 0 &&
       ranks[most].exposed_d2h_ps + ranks[most].exposed_h2d_ps > 0)
-    fprintf(v->out,
-            "copies    of rank %u take %s longer, because exchanges on two streams wait "
-            "(docs/08-real-gpu.md)\n",
-            most, figure_with_unit(v->memory, ranks[most].waiting_slows_ps, v->time));
+    wrap_line(v->out, 10,
+              "copies    of rank %u take %s longer, because exchanges on two streams wait "
+              "(docs/08-real-gpu.md)",
+              most, figure_with_unit(v->memory, ranks[most].waiting_slows_ps, v->time));
 }
 
 static const char *added_by_offload(const prediction *p, const bottleneck *b, arena *a)
@@ -196,10 +200,11 @@ static void print_safety(const view *v)
   const safety_summary *s = &v->p->safety;
   const char *text = "no race or deadlock in any timing of the streams";
   if (!summary_is_safe(s))
-    text = arena_printf(v->memory, "NOT SAFE: %s%s%s, first %s on rank %u; offsim check shows them",
+    text = arena_printf(v->memory, "%s: %s%s%s, first %s on rank %u; offsim check shows them",
+                        alarm_text(v->memory, "NOT SAFE", v->out),
                         errors_in(v, s->errors[0], "the first step"),
                         s->errors[0] && s->errors[1] ? " and " : "",
-                        errors_in(v, s->errors[1], "later steps"), s->first_kind, s->first_rank);
+                        errors_in(v, s->errors[1], "later steps"), s->first.kind, s->first.rank);
   wrap_text(v->out, "safety", 10, text, " ");
 }
 
@@ -237,12 +242,13 @@ void verdict_table(const view *v)
 {
   const prediction *p = v->p;
   int64_t with = p->result.step_ps, without = p->baseline.step_ps;
-  fprintf(v->out, "\nstep      %s", figure_with_unit(v->memory, with, v->time));
+  const char *beside = "";
   if (v->offloads)
-    fprintf(v->out, ", without offload %s: overhead %s %%",
-            figure_with_unit(v->memory, without, v->time),
-            figure_percent(v->memory, with - without, without, 2));
+    beside = arena_printf(v->memory, ", without offload %s: overhead %s %%",
+                          figure_with_unit(v->memory, without, v->time),
+                          figure_percent(v->memory, with - without, without, 2));
   fputc('\n', v->out);
+  wrap_line(v->out, 10, "step      %s%s", figure_with_unit(v->memory, with, v->time), beside);
   print_range(v);
   print_throughput(v);
   wrap_text(v->out, "limit", 10, bottleneck_sentence(p, v->memory), " ");

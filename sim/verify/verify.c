@@ -347,20 +347,29 @@ void verify_errors(verification *v, const plan *p, const plan *before, uint32_t 
   verify_ranks(v, before, threads, a);
 }
 
-bool plan_is_safe(const plan *p, const plan *before)
+/* Of a verification of errors alone. */
+static bool has_error(finding *first, const verification *v)
+{
+  if (v->findings.count == 0) return false;
+  qsort(v->findings.items, v->findings.count, sizeof *v->findings.items, by_place);
+  *first = v->findings.items[0];
+  return true;
+}
+
+bool plan_first_error(finding *first, const plan *p, const plan *before)
 {
   arena scratch = { 0 };
   verification v = new_verification(p, true, &scratch);
   verifying x = { &v, before, NULL };
-  bool safe = v.findings.count == 0;
-  for (uint32_t r = 0; safe && r < p->rank_count; r++) {
+  bool found = has_error(first, &v);
+  for (uint32_t r = 0; !found && r < p->rank_count; r++) {
     verification of_rank = new_of_rank(&x, r);
-    safe = of_rank.findings.count == 0;
+    found = has_error(first, &of_rank);
     verification_release(&of_rank);
   }
   verification_release(&v);
   arena_release(&scratch);
-  return safe;
+  return found;
 }
 
 void verification_release(verification *v)

@@ -105,8 +105,13 @@ void verify_plan(verification *v, const plan *p, const plan *before, uint32_t th
 void verify_errors(verification *v, const plan *p, const plan *before, uint32_t threads, arena *a);
 void verification_release(verification *v);
 
-/* Whether there is an error; ends with the first rank that has one. */
-bool plan_is_safe(const plan *p, const plan *before);
+/* The first error alone, which ends with the first rank that has one. False: the plan is safe. */
+bool plan_first_error(finding *first, const plan *p, const plan *before);
+static inline bool plan_is_safe(const plan *p, const plan *before)
+{
+  finding first;
+  return !plan_first_error(&first, p, before);
+}
 
 const char *finding_name(finding_kind kind);
 const char *finding_meaning(finding_kind kind);

@@ -1,14 +1,11 @@
 """What offsim predict says of a run that does not fit: how much is missing and why, and which single settings make
 it fit. Each suggestion is compared with the run of its settings."""
 
-import fcntl
 import functools
 import json
 import os
 import re
-import struct
 import subprocess
-import termios
 
 import pytest
 
@@ -205,21 +202,6 @@ def test_progress_is_shown_on_a_terminal_alone(offsim):
     os.close(theirs)
     assert done.stdout == usual.stdout and "\r" not in usual.stderr
     assert re.search(r"\r *0/\d+  expandable segments", shown)
-
-
-def test_a_narrow_terminal_breaks_sentences(offsim):
-    """Tables stay as they are; what goes to a file does not depend on the terminal."""
-    usual = offsim("predict", *FITS, "--brief", check=0).stdout
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 60, 0, 0))
-    subprocess.run([offsim.path, "predict", *FITS, "--brief"], cwd=ROOT, stdout=theirs, stderr=subprocess.DEVNULL, timeout=TIMEOUT_S,
-                   check=True)
-    shown = os.read(ours, 1 << 16).decode().replace("\r", "")
-    os.close(ours)
-    os.close(theirs)
-    broken = [line for line in shown[shown.index("\nlimit "):].splitlines() if line.startswith("          ")]
-    assert shown.split() == usual.split() and len(shown.splitlines()) > len(usual.splitlines())
-    assert max(map(len, broken)) <= 60
 
 
 # ---- the brief form ----
