@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "sim/base/file.h"
+#include "sim/cli/growth.h"
 #include "sim/cli/ranks.h"
 #include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
@@ -24,6 +25,7 @@ typedef struct predict_options {
   const char *trace_ranks; /* NULL: all */
   int64_t plot_rank;
   measured_bytes measured;
+  growth_options growth;
   int64_t threads;
 } predict_options;
 
@@ -68,6 +70,12 @@ static const option_row rows[] = {
        "predict which single settings make it fit, however long that\n"
        "takes; without, some are if it does not fit"),
   FLAG("must-fit", must_fit, "exit status 1 if it does not fit"),
+  TEXT("against", "FILE", growth.against,
+       "an earlier result of predict --json: by how much peaks and step\ngrew since"),
+  REAL("max-peak-growth", "PERCENT", growth.peak_percent, 0, 1000000,
+       "exit status 1 if the highest peak, allocated or reserved, grew more"),
+  REAL("max-step-growth", "PERCENT", growth.step_percent, 0, 1000000,
+       "exit status 1 if the step did"),
   FLAG("check", check,
        "first check the plan as offsim check does; exit status 1 if it is\n"
        "not safe"),
@@ -233,12 +241,18 @@ static bool report(const predict_options *o, const settings *given, const settin
 {
   prediction p;
   const given_plans *plans;
-  if (!read_plans(&plans, o, a, d)) return false;
+  growth_figures before;
+  if (!read_plans(&plans, o, a, d) ||
+      (o->growth.against != NULL && !growth_read(&before, &o->growth, a, d)))
+    return false;
   uint32_t also = PREDICT_SAFETY | (keeps_curves(o) ? PREDICT_CURVES : 0);
   bool ok = predict(&p, s, plans, m, also, threads_or_cores(o->threads), a, d);
   if (ok) *failed = o->must_fit && !fits(&p);
   if (ok && o->range) p.range = find_range(&p, a);
   ok = ok && print_report(o, given, &p, a, d);
+  if (ok && o->growth.against != NULL &&
+      !growth_compare(&o->growth, &before, &p, !o->json && !is_silent(o), a))
+    *failed = true;
   prediction_release(&p);
   return ok;
 }
@@ -282,10 +296,11 @@ static bool compare(const predict_options *o, const settings *given, const setti
 /* A comparison shows all systems; these options are about one run. */
 static bool check_comparison(const predict_options *o, diag *d)
 {
-  bool one_run = o->check || o->brief || o->suggest || o->must_fit || o->range ||
-                 o->trace != NULL || o->snapshot != NULL || o->record != NULL || o->html != NULL ||
-                 o->plot_rank != 0 || o->warmup_plan != NULL || o->steady_plan != NULL ||
-                 o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
+  bool one_run = o->growth.against != NULL || o->check || o->brief || o->suggest || o->must_fit ||
+                 o->range || o->trace != NULL || o->snapshot != NULL || o->record != NULL ||
+                 o->html != NULL || o->plot_rank != 0 || o->warmup_plan != NULL ||
+                 o->steady_plan != NULL || o->measured.static_bytes != 0 ||
+                 o->measured.peak_bytes != 0;
   return !o->compare_systems || !one_run ||
          diag_error(d, (source_pos){ "--compare-systems", 0, 0 },
                     "of the outputs only --json and --plot work with it");
@@ -296,8 +311,8 @@ static bool check_comparison(const predict_options *o, diag *d)
 /* A plan text has a table and JSON as outputs, and takes only the machine of a configuration. */
 static bool check_plan_options(const predict_options *o, diag *d)
 {
-  bool other = o->brief || o->suggest || o->must_fit || o->range || o->print_scenario ||
-               o->compare_systems || o->trace != NULL || o->snapshot != NULL ||
+  bool other = o->growth.against != NULL || o->brief || o->suggest || o->must_fit || o->range ||
+               o->print_scenario || o->compare_systems || o->trace != NULL || o->snapshot != NULL ||
                o->trace_ranks != NULL || o->record != NULL || o->plot != NULL || o->html != NULL ||
                o->plot_rank != 0 || o->warmup_plan != NULL || o->steady_plan != NULL ||
                o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
@@ -362,7 +377,9 @@ static bool run(const predict_options *o, bool *failed, arena *a, diag *d)
   if (o->plan != NULL) return predict_text(o, failed, a, d);
   settings given;
   const machine *m;
-  if (!check_comparison(o, d) || !load_given(&o->load, &given, &m, a, d)) return false;
+  if (!growth_check_options(&o->growth, d) || !check_comparison(o, d) ||
+      !load_given(&o->load, &given, &m, a, d))
+    return false;
   settings s = given;
   if (!settings_resolve(&s, offload_conditions, a, d)) return false;
   load_note_assumptions(&o->load, &s, a, d);
@@ -377,7 +394,7 @@ static bool run(const predict_options *o, bool *failed, arena *a, diag *d)
 
 int verb_predict(int argc, char **argv)
 {
-  predict_options o = { 0 };
+  predict_options o = { .growth = { .peak_percent = -1, .step_percent = -1 } };
   const verb_syntax v = {
     "predict", head, { { load_rows, &o.load }, { load_iteration_rows, &o.load }, { rows, &o } }
   };
