@@ -63,6 +63,7 @@ enum {
   TOP_KEYS = sizeof top_keys / sizeof top_keys[0],
   FIRST_SECTION = 5,
   KEYS_OF_A_SECTION = 32,
+  NAMES_BYTES = 800, /* of a section's keys */
 };
 
 /* ---- unknown and missing keys ---- */
@@ -72,6 +73,15 @@ static bool known(const char *key, const char *const *names, size_t count)
   for (size_t i = 0; i < count; i++)
     if (strcmp(names[i], key) == 0) return true;
   return false;
+}
+
+/* "a, b, c". */
+static void list_names(char all[NAMES_BYTES], const char *const *names, size_t count)
+{
+  size_t length = 0;
+  for (size_t i = 0; i < count && length < NAMES_BYTES; i++)
+    length +=
+        (size_t)snprintf(all + length, NAMES_BYTES - length, "%s%s", i > 0 ? ", " : "", names[i]);
 }
 
 static bool check_keys(const text_node *map, const char *const *names, size_t count,
@@ -84,7 +94,10 @@ static bool check_keys(const text_node *map, const char *const *names, size_t co
     if (near != NULL)
       return diag_error(d, n->key_at, "unknown key '%s' in %s; did you mean '%s'?", n->key, where,
                         near);
-    return diag_error(d, n->key_at, "unknown key '%s' in %s of a machine", n->key, where);
+    char all[NAMES_BYTES];
+    list_names(all, names, count);
+    return diag_error(d, n->key_at, "unknown key '%s' in %s of a machine, which has %s", n->key,
+                      where, all);
   }
   return true;
 }
@@ -385,7 +398,8 @@ static const machine *no_such_machine(arena *a, const char *name, source_pos at,
 
   for (const machine_preset *p = machine_presets; p->name != NULL; p++) {
     list = arena_printf(a, "%s%s%s", list, *list ? ", " : "", p->name);
-    bool begins_so = *name != '\0' && strncasecmp(p->name, name, strlen(name)) == 0;
+    size_t common = strlen(p->name) < strlen(name) ? strlen(p->name) : strlen(name);
+    bool begins_so = common > 0 && strncasecmp(p->name, name, common) == 0;
     if (near == NULL && (begins_so || suggest_nearest(name, &p->name, 1) != NULL)) near = p->name;
   }
   if (near != NULL)

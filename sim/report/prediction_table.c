@@ -111,9 +111,13 @@ static void print_head(const view *v)
             figure_count(v->memory, s->derived.num_microbatches, "micro-batch", "micro-batches"),
             s->training.micro_batch_size, s->training.seq_length, precision(s));
   print_parallel(v);
-  wrap_line(v->out, 10, "machine   %s: memory for PyTorch on each GPU %s, %s a host",
-            v->p->machine->name, figure_capacity(v->memory, v->p->capacity_bytes),
-            figure_count(v->memory, v->p->machine->host.gpus, "GPU", "GPUs"));
+  const machine *m = v->p->machine;
+  const char *domain = "";
+  if (m->nvlink.domain_gpus > m->host.gpus)
+    domain = arena_printf(v->memory, ", %" PRId64 " in an NVLink domain", m->nvlink.domain_gpus);
+  wrap_line(v->out, 10, "machine   %s: memory for PyTorch on each GPU %s, %s a host%s", m->name,
+            figure_capacity(v->memory, v->p->capacity_bytes),
+            figure_count(v->memory, m->host.gpus, "GPU", "GPUs"), domain);
   print_offload(v);
 }
 

@@ -144,12 +144,15 @@ static void print_disk(const view *v)
               figure(v->memory, r->disk_read_bytes, 1000000000, 2));
 }
 
+/* Less of a step is no finding. */
+enum { NOTICED = 1000 };
+
 /* Of the rank where that is most, if compute waits for copies there at all. */
 static void print_slow_copies(const view *v)
 {
   const rank_prediction *ranks = v->p->result.ranks;
   uint32_t most = rank_with_most(v->p, OF(waiting_slows_ps));
-  if (ranks[most].waiting_slows_ps > 0 &&
+  if (ranks[most].waiting_slows_ps > v->p->result.step_ps / NOTICED &&
       ranks[most].exposed_d2h_ps + ranks[most].exposed_h2d_ps > 0)
     wrap_line(v->out, 10,
               "copies    of rank %u take %s longer, because exchanges on two streams wait "
