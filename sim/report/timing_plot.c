@@ -106,6 +106,15 @@ static int64_t highest_bytes(const picture *g)
   return highest;
 }
 
+/* A profiler's trace without a memory snapshot does not. */
+static bool knows_memory(const picture *g, timing_side side)
+{
+  trace_slice r = ops_of(g, side);
+  for (uint32_t i = 0; i < r.count; i++)
+    if (op_at(&r, i)->requested_bytes > 0) return true;
+  return false;
+}
+
 static void draw_curve(picture *g, timing_side side, int64_t highest)
 {
   trace_slice r = ops_of(g, side);
@@ -136,7 +145,7 @@ static void draw_memory(picture *g)
               figure(g->plot.memory, i * step, unit.size, 0));
   put_upright_title(&g->plot, &g->curve, arena_printf(g->plot.memory, "requested, %s", unit.name));
   for (int side = 0; side < TIMING_SIDES; side++)
-    draw_curve(g, (timing_side)side, highest);
+    if (knows_memory(g, (timing_side)side)) draw_curve(g, (timing_side)side, highest);
 }
 
 /* ---- all ---- */
@@ -173,6 +182,7 @@ static void draw_head(picture *g)
            arena_printf(a, "%s; of each pair of lanes the upper one is predicted",
                         g->t->of[MEASURED]->header.scenario));
   for (int side = 0; side < TIMING_SIDES; side++) {
+    if (!knows_memory(g, (timing_side)side)) continue;
     set_colour(&g->plot, side_colours[side]);
     put_text(&g->plot, PLOT_WIDTH - RIGHT - 200 * (2 - side), 50, 1,
              arena_printf(a, "memory, %s", side_names[side]));

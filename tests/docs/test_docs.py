@@ -57,6 +57,7 @@ PREDICTED = {
     "veomni.svg": f"{HF} --set system=veomni",
     "trl-sync.svg": f"{HF} --set system=trl_sync",
     "trl.svg": f"{HF} --set system=trl",
+    "real-gpu.svg": "docs/examples/hf-16-layers.yaml --set system=trl",
     "planned.svg": f"{HF} --set system=planned",
     "verl.svg": "docs/examples/hf-layers.yaml --set system=verl --set fsdp=fsdp2 --set keep_gradients=false",
     "hidden-states.svg": CHECKPOINTS,
@@ -73,6 +74,8 @@ PREDICTED = {
 ONE_TENSOR = "docs/examples/one-tensor.plan"
 CHECKED = {
     "one-tensor.svg": f"--plan {ONE_TENSOR}",
+    "same-bits.svg": "docs/examples/tiny-llama.yaml --set fine_grained_activation_offloading=true "
+                     "--set offload_modules=core_attn,attn_proj --set mode=fixed",
     "race-no-wait-for-compute.svg": "--plan tests/known_bugs/torchtitan-2581.plan",
     "race-inline-reload.svg": "tests/known_bugs/megatron-inline-reload.yaml",
     "race-early-recompute.svg": "tests/known_bugs/megatron-early-recompute.yaml --plot-op 349",
@@ -88,6 +91,8 @@ CHECKED = {
 PICTURES = {name: f"offsim predict {arguments}" for name, arguments in PREDICTED.items()} | {
     name: f"offsim check {arguments}" for name, arguments in CHECKED.items()} | {
     "race-no-mark.svg": f"sed 's/ after d2h//' {ONE_TENSOR} | offsim check --plan -",
+    "real-run.svg": "offsim predict docs/examples/one-layer.yaml --set num_layers=3 --trace - | "
+                    "offsim compare docs/examples/one-layer.yaml --set num_layers=2 -",
     "tune-front.svg": "offsim tune docs/examples/one-layer.yaml --set num_layers=8 --gpu-memory 3.5 --host-memory 8 --front",
 }
 DEFAULT_STYLE = re.compile("(?:stroke:none|(?:fill|stroke)-opacity:1|fill-rule:nonzero|stroke-line(?:cap:butt|join:miter));")
