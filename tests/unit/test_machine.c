@@ -66,7 +66,7 @@ static void test_every_preset_is_complete(void **state)
     assert_true(machine_usable_bytes(m) > 0);
     arena_release(&a);
   }
-  assert_int_equal(count, 12);
+  assert_int_equal(count, 13);
 }
 
 /* A shipped file with `from` replaced by `to` gives this message. */
