@@ -130,15 +130,21 @@ function drawLanes() {
   }
   c.globalAlpha = 1;
 }
+/* Round ones, up to `most`. */
+function sizes(most) {
+  const unit = most >= GIB ? GIB : 2 ** 20, about = most / unit / 5, power = 10 ** Math.floor(Math.log10(about));
+  const step = unit * [1, 2, 5, 10].map((f) => f * power).find((s) => s >= about), all = [];
+  for (let b = 0; b <= most; b += step) all.push(b);
+  return all;
+}
 function drawCurve() {
   const of = timeline.ranks[view.rank].curves, [c, width] = prepared(by("curve"), CURVE);
-  const names = Object.keys(of), level = view.levelOf ? view.levelOf(view.rank) : 0;
+  const names = Object.keys(of).filter((name) => of[name].length), level = view.levelOf ? view.levelOf(view.rank) : 0;
   const most = Math.max(level, ...names.map((name) => of[name].reduce((a, v, i) => (i % 2 && v > a ? v : a), 1))) * 1.04;
   const yOf = (b) => CURVE - 18 - (CURVE - 26) * b / most;
   const ink = style().getPropertyValue("--ink"), faint = style().getPropertyValue("--faint");
   c.strokeStyle = faint; c.fillStyle = ink; c.textAlign = "right";
-  for (let i = 0; i <= 4; i++) {
-    const b = most * i / 4.16;
+  for (const b of sizes(most)) {
     c.beginPath(); c.moveTo(view.left, yOf(b)); c.lineTo(width - RIGHT, yOf(b)); c.stroke();
     c.fillText(bytes(b), view.left - 8, yOf(b) + 4);
   }
