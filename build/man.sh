@@ -11,6 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 : "${SOURCE_DATE_EPOCH:=$(git -C "$(dirname "$0")" log -1 --format=%ct 2>/dev/null || echo 0)}"
 export SOURCE_DATE_EPOCH
+unset COLUMNS FORCE_COLOR
 verbs=$("$program" --list-verbs | cut -f1)
 
 cat >"$work/include" <<TEXT
