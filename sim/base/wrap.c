@@ -8,15 +8,25 @@
 #include "sim/base/diag.h"
 #include "sim/base/terminal.h"
 
+/* Other control characters, of a name that was read, are what they are. */
+static const char *past_styles(const char *c)
+{
+  while (c[0] == '\033' && c[1] == '[') {
+    size_t digits = strspn(c + 2, "0123456789;");
+    if (c[2 + digits] != 'm') break;
+    c += 2 + digits + 1;
+  }
+  return c;
+}
+
 /* Of the first `bytes` of the text; sequences of a style take no room. */
 static int shown_part(const char *text, int bytes)
 {
   int length = 0;
-  for (const char *c = text; c < text + bytes; c++) {
-    if (*c == '\033')
-      c = strchr(c, 'm');
-    else
-      length++;
+  for (const char *c = text; c < text + bytes; length++) {
+    c = past_styles(c);
+    if (c >= text + bytes) break;
+    c++;
   }
   return length;
 }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "sim/base/file.h"
 #include "sim/config/axolotl/axolotl.h"
@@ -151,12 +152,20 @@ static const struct {
     "record" },
 };
 
-/* False after a diag error. What cannot be opened is another's error. */
+/* A pipe can be read only once, and what cannot be opened is another's error. */
+static FILE *open_to_look(const char *path)
+{
+  struct stat about;
+  bool regular = stat(path, &about) == 0 && S_ISREG(about.st_mode);
+  return regular ? fopen(path, "rb") : NULL;
+}
+
+/* False after a diag error. */
 static bool check_kind(const char *path, arena *a, diag *d)
 {
   enum { LOOKED_AT_BYTES = 65536 };
   char *text = ARENA_ARRAY(a, char, LOOKED_AT_BYTES + 1);
-  FILE *in = strcmp(path, "-") == 0 ? NULL : fopen(path, "rb");
+  FILE *in = open_to_look(path);
   if (in == NULL) return true;
   size_t length = fread(text, 1, LOOKED_AT_BYTES, in);
   fclose(in);

@@ -104,9 +104,9 @@ static void print_head(const char *head, bool narrow, arena *a)
   while (narrow && *head != '\0') {
     size_t length = strcspn(head, "\n");
     bool is_words = length > 0 && *head != ' ' && strncmp(head, "usage:", 6) != 0;
-    if (is_words)
-      for (const char *end = strstr(head, "\n\n"); head + length < end && head[length + 1] != ' ';)
-        length += 1 + strcspn(head + length + 1, "\n");
+    const char *end = strstr(head, "\n\n");
+    while (is_words && end != NULL && head + length < end && head[length + 1] != ' ')
+      length += 1 + strcspn(head + length + 1, "\n");
     const char *text = arena_strndup(a, head, length);
     wrap_text(stdout, is_words ? "" : text, 0, is_words ? on_one_line(text, a) : "", " ");
     head += length + (head[length] == '\n');

@@ -71,6 +71,11 @@ def other_files(offsim, trace):
     }
 
 
+def test_a_pipe_is_read_once(offsim):
+    text = (offsim.path.parents[2] / LAYER).read_text()
+    assert offsim("predict", "/dev/stdin", "--brief", stdin=text, check=0).stdout == offsim("predict", LAYER, "--brief").stdout
+
+
 def test_one_message_says_what_reads_a_file(offsim, tmp_path, trace):
     for name, (content, what) in other_files(offsim, trace).items():
         path = tmp_path / name

@@ -103,3 +103,11 @@ def test_colours_elsewhere_only_on_demand(offsim, tmp_path):
     offsim(*REPORTS["predict"], "--html", tmp_path / "other.html")
     assert (tmp_path / "page.html").read_text() == (tmp_path / "other.html").read_text()
     assert json.loads(offsim("predict", LAYER, "--json", FORCE_COLOR="1", COLUMNS="60").stdout)
+
+
+def test_control_characters_of_a_name(offsim, tmp_path):
+    """They take room as other characters do; only what is a style's sequence does not."""
+    for name in ("a\033", "b\033[", "c\033[1;", "d\033[1;31m"):
+        (tmp_path / name).write_text(offsim("predict", LAYER, "--json").stdout)
+        text = offsim("predict", LAYER, "--brief", "--against", tmp_path / name, check=0, COLUMNS="60").stdout
+        assert name in text
