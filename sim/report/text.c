@@ -44,8 +44,8 @@ figure_unit unit_of_bytes(int64_t largest)
 figure_unit unit_of_time(int64_t largest)
 {
   if (largest < 10 * PS_PER_MS) return (figure_unit){ "us", PS_PER_US, 1 };
-  if (largest < 100 * PS_PER_S) return (figure_unit){ "ms", PS_PER_MS, 1 };
-  return (figure_unit){ "s", PS_PER_S, 2 };
+  if (largest < 10 * PS_PER_S) return (figure_unit){ "ms", PS_PER_MS, 1 };
+  return (figure_unit){ "s", PS_PER_S, 3 };
 }
 
 const char *figure_in(arena *a, int64_t value, figure_unit unit)

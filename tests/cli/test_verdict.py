@@ -169,7 +169,7 @@ def test_table_of_suggestions(offsim, predict):
     table = offsim("predict", *FRAGMENTATION, check=0).stdout
     assert "DOES NOT FIT by fragmentation: rank 0 allocates" in table
     fitting = [one for one in predict(*FRAGMENTATION)["suggestions"] if one["fits"]]
-    assert f"\n{len(fitting)} single settings make it fit; GiB and ms" in table
+    assert f"\n{len(fitting)} single settings make it fit; GiB and s, " in table
     lines = [f"  {one['name']}:" + "".join(f" --set {word}" for word in one["set"]) for one in fitting]
     printed = [line for line in table.splitlines() if line in lines]
     assert printed == lines and re.search(r"^  TP 4: .*\n      --tensor-model-parallel-size 4$", table, re.M)
