@@ -12,8 +12,8 @@ static uint64_t mixed(uint64_t h, uint64_t word)
   return h ^ h >> 32;
 }
 
-/* Four words at a time, none of which waits for another's product: a call has 400 bytes. The hash only finds a
- * key; its number does not depend on the hash. */
+/* Four words at a time, none of which waits for another's product: a call has 400 bytes. The hash only finds
+ * a key; its number does not depend on the hash. */
 static uint64_t hash(const char *bytes, size_t length)
 {
   uint64_t lanes[LANES] = { length }, words[LANES] = { 0 };

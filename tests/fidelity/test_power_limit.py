@@ -86,7 +86,7 @@ def test_memory_has_no_clock(predict):
             assert one[key] == other[key]
 
 
-@pytest.mark.parametrize("level_bytes", [12685685043, 12 << 30])
+@pytest.mark.parametrize("level_bytes", [12800000000, 12 << 30])
 def test_a_copy_that_a_lower_clock_hides_makes_nobody_faster(predict, level_bytes):
     """At full clock compute waits for copies; slowed, it does not, so it draws what it draws without copies. With copies
     that slow no kernel, the step is then that without offload."""
