@@ -646,8 +646,8 @@ static void entry_needed(void *state, walk *w, instance_id i, uint32_t entry)
 
   if (group == 0 || stopped(m) || m->unmanaged[row]) return;
   if (act_place(w, i, entry) == PLACE_DEVICE) mark_for_compute(m, w, i, entry);
-  assert(m->states[row] != GROUP_NEW && m->states[row] != GROUP_PENDING &&
-         "forward has committed it");
+  assert(m->states[row] != GROUP_NEW && (m->states[row] != GROUP_PENDING || m->replay.delays) &&
+         "forward has committed it, or delays its commit");
   bool early = m->has[MEGATRON_EARLY_READ];
   if (early && m->backward_current != position) {
     stop_without_chunk(m, i, group);

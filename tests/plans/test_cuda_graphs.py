@@ -141,3 +141,11 @@ def test_wrong_graphs_get_one_message(offsim, lines, message):
     text = "\n".join(["offsim-plan 1", "ranks 1", "", "rank 0"] + ["  " + line for line in lines]) + "\n"
     run = offsim("plan", "--plan", "-", stdin=text)
     assert run.status == 2 and message.split(": ")[-1] in run.stderr, run.stderr
+
+
+@pytest.mark.parametrize("modules", ["moe_act", "expert_fc1,moe_act", "core_attn,expert_fc1,moe_act"])
+def test_backward_reads_what_a_delayed_commit_keeps(offsim, modules):
+    """No graph follows the last experts of a micro-batch: their commit is delayed until backward has read them."""
+    words = (SMALL, *SHORT, *EXPERTS, *graphs("transformer_engine", "attn"), "--set", f"offload_modules={modules}",
+             "--set", "delay_offload_until_cuda_graph=true", "--set", "mode=fixed")
+    assert "steady: safe" in offsim("check", *words).stdout
