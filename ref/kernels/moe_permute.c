@@ -5,6 +5,7 @@
  * moe_permute_forward: reads rows, probabilities, map; writes [scratch,] rows, index,
  * probabilities. moe_permute_backward: reads the gradients of rows and probabilities, index.
  * permute: reads rows, index. unpermute: reads rows, index. Each is the other's gradient.
+ * moe_count: reads a map, writes numbers.
  * moe_sort_cells: reads a map, writes [scratch,] the same index twice. moe_row_map: ... once.
  * moe_permute_probs_*: reads probabilities [tokens, experts] or gradients of rows, index.
  * moe_select_probs_*: reads [the gradients of rows,] probabilities [experts, tokens], mask.
@@ -18,6 +19,7 @@
 
 enum { ROWS, WIDTH, TOKENS, EXPERTS };         /* dims of kernels on rows */
 enum { CELL_ROWS, CELL_TOKENS, CELL_EXPERTS }; /* ... only on probabilities and maps */
+enum { COUNT_TOKENS, COUNT_EXPERTS };          /* ... of moe_count */
 enum { SLOTTED };                              /* scalars */
 
 static void spread(const exec_tensor *from, const moe_rows *r, int64_t width, const exec_tensor *to)
@@ -191,4 +193,17 @@ void ref_moe_select_probs_backward(const exec_call *c)
   put(&c->reads[0], &r,
       &(cells){ &c->writes[0], exec_dim(c, CELL_TOKENS), exec_dim(c, CELL_EXPERTS), true });
   moe_rows_release(&r);
+}
+
+void ref_moe_count(const exec_call *c)
+{
+  int64_t tokens = exec_dim(c, COUNT_TOKENS), experts = exec_dim(c, COUNT_EXPERTS);
+  assert(exec_elements(&c->reads[0]) == tokens * experts);
+  assert(exec_elements(&c->writes[0]) == experts);
+  for (int64_t e = 0; e < experts; e++) {
+    int64_t count = 0;
+    for (int64_t t = 0; t < tokens; t++)
+      count += ref_load_int(&c->reads[0], t * experts + e) != 0;
+    ref_store_int(&c->writes[0], e, count);
+  }
 }

@@ -16,6 +16,7 @@ static void set_group(const settings *s, comm_group group, plan_call *call)
     [GROUP_TP] = { tp, 1 },
     [GROUP_CP] = { cp, tp },
     [GROUP_TP_CP] = { tp * cp, 1 },
+    [GROUP_TP_DP] = { tp * cp * s->derived.data_parallel_size, 1 },
     [GROUP_EP] = { ep, etp },
     [GROUP_ETP] = { etp, 1 },
     [GROUP_TP_EP] = { etp * ep, 1 },

@@ -53,6 +53,9 @@ static const host_work works[KERNEL_KINDS] = {
   [KERNEL_ROUTER_AUX_GRADIENT] = { .operators = 6 },
   [KERNEL_SOFTMAX_FORWARD] = { .operators = 8 },
   [KERNEL_SOFTMAX_BACKWARD] = { .operators = 2 },
+  /* token_dispatcher.py, preprocess: sums and views over ranks and experts; copies of three of them to the
+   * host, each with a buffer there, an event and a view by numpy */
+  [KERNEL_MOE_COUNT] = { .operators = 22 },
   [KERNEL_MOE_PERMUTE_FORWARD] = { .operators = 30 },
   [KERNEL_MOE_PERMUTE_BACKWARD] = { .operators = 9 },
   [KERNEL_PERMUTE] = { .operators = 9 },

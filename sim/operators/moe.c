@@ -154,7 +154,7 @@ static void count_choices_forward(emitter *e, const graph *g, const graph_node *
   ref scores = emit_input(e, n->inputs[0]);
   ref counts = emit_output(e, n->outputs[0]);
   emit_kernel(e, count, (ref[]){ scores, 0 }, (ref[]){ counts, 0 });
-  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_REDUCE, GROUP_TP_CP,
+  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_REDUCE, (comm_group)n->dims[COUNT_GROUP],
                   tensor_bytes(g, n->outputs[0]), (ref[]){ counts, 0 }, (ref[]){ counts, 0 });
 }
 

@@ -161,7 +161,7 @@ extern const operator_kind operator_slices, operator_join_slices;
 enum attribute_dims { ATTRIBUTE_NUMBER };
 extern const operator_kind operator_attribute;
 
-enum count_choices_dims { COUNT_TOKENS, COUNT_EXPERTS, COUNT_TOPK, COUNT_SEQUENCES };
+enum count_choices_dims { COUNT_TOKENS, COUNT_EXPERTS, COUNT_TOPK, COUNT_SEQUENCES, COUNT_GROUP };
 extern const operator_kind operator_count_choices;
 
 /*

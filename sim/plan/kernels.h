@@ -283,6 +283,8 @@
     router_aux_count, router_aux_count, NONE) \
   X(ROUTER_AUX_GRADIENT,       "router_aux_gradient",       MEMORY,    "tokens experts k; factor sequences", "gradient of the scores: how often an expert is chosen, times a factor", \
     router_aux_gradient, router_aux_gradient, NONE) \
+  X(MOE_COUNT,                 "moe_count",                 MEMORY,    "tokens experts", "how many tokens chose each expert, from the map of the choice", \
+    moe_count, moe_count, NONE) \
   X(MOE_PERMUTE_FORWARD,       "moe_permute_forward",       MEMORY,    "rows h tokens experts; slotted", "rows and probabilities into expert order, and the map of the rows", \
     moe_permute_forward, moe_permute_forward, SCRATCH(moe_permute_forward)) \
   X(MOE_PERMUTE_BACKWARD,      "moe_permute_backward",      MEMORY,    "rows h tokens experts", "gradients of rows and probabilities, in token order", \

@@ -126,6 +126,7 @@ enum {
   X(TP,    "tp",    "tensor parallel") \
   X(CP,    "cp",    "context parallel") \
   X(TP_CP, "tp_cp", "tensor x context parallel") \
+  X(TP_DP, "tp_dp", "tensor x data parallel, with context parallel: the ranks of a stage") \
   X(EP,    "ep",    "expert parallel") \
   X(ETP,   "etp",   "expert tensor parallel") \
   X(TP_EP, "tp_ep", "expert tensor x expert parallel") \

@@ -21,6 +21,7 @@ static void shapes_of(const settings *s, group_shape shapes[COMM_GROUPS])
   shapes[GROUP_TP] = (group_shape){ tp, 1 };
   shapes[GROUP_CP] = (group_shape){ cp, tp };
   shapes[GROUP_TP_CP] = (group_shape){ tp * cp, 1 };
+  shapes[GROUP_TP_DP] = (group_shape){ tp * cp * dp, 1 };
   shapes[GROUP_DP] = (group_shape){ dp * cp, tp };
   shapes[GROUP_ETP] = (group_shape){ etp, 1 };
   shapes[GROUP_EP] = (group_shape){ ep, etp };

@@ -439,7 +439,8 @@ static void test_line_messages(void **state)
     { HEAD "collective compute all_reduce tp 8\n",
       "t.plan:5:34: error: found \"8\"; expected \"of\"" },
     { HEAD "collective compute all_reduce pp of 8\n",
-      "t.plan:5:31: error: found \"pp\"; expected a process group: tp, cp, tp_cp, ep, etp, tp_ep, "
+      "t.plan:5:31: error: found \"pp\"; expected a process group: tp, cp, tp_cp, tp_dp, ep, etp, "
+      "tp_ep, "
       "dp, "
       "edp, world, embd" },
     { HEAD "send comm msg 4194304 to rank 1 8 bytes\n",

@@ -29,6 +29,17 @@ static exec_tensor row_map(int32_t *index)
   return tensor_of(index, DTYPE_INT32, TOKENS, INDEX, 0, 0);
 }
 
+static void test_counts(void **state)
+{
+  (void)state;
+  int64_t counts[EXPERTS];
+  run_kernel((kernel_call){ KERNEL_MOE_COUNT, { TOKENS, EXPERTS }, { 0 } },
+             (exec_tensor[]){ bytes(uneven, CELLS), { 0 } },
+             (exec_tensor[]){ tensor_of(counts, DTYPE_INT64, 1, EXPERTS, 0, 0), { 0 } });
+  const int64_t expected[EXPERTS] = { 5, 4, 0, 3 };
+  assert_memory_equal(counts, expected, sizeof expected);
+}
+
 /* ---- permutation ----------------------------------------------------------------------------- */
 
 typedef struct permuted {
@@ -664,6 +675,7 @@ int main(void)
     cmocka_unit_test(test_weighted_gradients),
     cmocka_unit_test(test_halves_gradients),
     cmocka_unit_test(test_expert_bias_gradients),
+    cmocka_unit_test(test_counts),
     cmocka_unit_test(test_layer_is_the_dense_computation),
     cmocka_unit_test(test_exchange_by_experts),
     cmocka_unit_test(test_exchange_leaves_out),

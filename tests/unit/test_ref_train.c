@@ -102,6 +102,8 @@ static void ranks_stand_as_megatron_numbers_them(void **state)
   assert_int_equal(l.ranks[6].group[GROUP_DP].index, 1);
   assert_int_equal(l.groups[GROUP_DP][6].ranks[0], 4);
   assert_int_equal(l.groups[GROUP_TP][6].ranks[1], 7);
+  assert_int_equal(l.ranks[6].group[GROUP_TP_DP].index, 2);
+  assert_int_equal(l.groups[GROUP_TP_DP][6].ranks[3], 7);
   assert_int_equal(l.groups[GROUP_EMBD][6].ranks[0], 2);
   assert_int_equal(l.pipelines[6].ranks[0], 2);
   arena_release(&a);

@@ -6,6 +6,7 @@
 
 enum { ROWS, WIDTH, TOKENS, EXPERTS };         /* dims of kernels on rows */
 enum { CELL_ROWS, CELL_TOKENS, CELL_EXPERTS }; /* ... only on probabilities and maps */
+enum { COUNT_TOKENS, COUNT_EXPERTS };          /* ... of moe_count */
 enum { SLOTTED };                              /* scalars */
 
 /* ---- rows ----------------------------------------------------------------------------------- */
@@ -235,4 +236,30 @@ extern "C" void EXACT(moe_select_probs_backward)(cuda_call *c)
 {
   row_owners r = sorted_cells(c, read_of(c->of, 2), true, false);
   put(c, read_of(c->of, 0), r, cells_of(c, write_of(c->of, 0), true));
+}
+
+/* ---- counts --------------------------------------------------------------------------------- */
+
+extern "C" int64_t EXACT(moe_count_scratch)(const exec_call *c)
+{
+  scratch_arena a = arena_of_nothing();
+  (void)take<int64_t>(&a, dim_of(c, COUNT_EXPERTS));
+  return a.used;
+}
+
+extern "C" void EXACT(moe_count)(cuda_call *c)
+{
+  int64_t tokens = dim_of(c->of, COUNT_TOKENS), experts = dim_of(c->of, COUNT_EXPERTS);
+  scratch_arena room = arena_of(c);
+  int64_t *count = take<int64_t>(&room, experts);
+  tensor map = read_of(c->of, 0), to = write_of(c->of, 0);
+  assert(elements_of(map) == tokens * experts && elements_of(to) == experts);
+  for_each(
+      c, experts, KERNEL_LAMBDA(int64_t e) { count[e] = 0; });
+  for_each(
+      c, tokens * experts, KERNEL_LAMBDA(int64_t i) {
+        if (load_int(map, i) != 0) (void)count_up(&count[i % experts], 1);
+      });
+  for_each(
+      c, experts, KERNEL_LAMBDA(int64_t e) { store_int(to, e, count[e]); });
 }

@@ -9,6 +9,19 @@ static bool waits_before_permutation(const settings *s, const moe_sizes *m)
   return !m->padded && (m->capacity > 0 || s->model.moe_router_padding_for_quantization);
 }
 
+/* token_dispatcher.py, preprocess: every rank learns how many rows each other one sends to each
+ * expert. The sizes of the exchanges come from it, so the host waits for it before the first. */
+static void gather_counts(graph *g, const moe_sizes *m, tensor_id map)
+{
+  if (!moe_exchanges(m) || m->padded) return;
+  tensor_id counts = moe_index(g, "tokens_per_expert", DTYPE_INT64, 1, m->experts);
+  graph_node *n = moe_step(g, KERNEL_MOE_COUNT, KERNEL_KINDS, map, 0, counts);
+  n->dims[MOE_STEP_D0] = m->tokens;
+  n->dims[MOE_STEP_D1] = m->experts;
+  n->flags = MOE_STEP_FORWARD_ONLY;
+  moe_exchange(g, "tokens_per_rank", counts, COLLECTIVE_ALL_GATHER, GROUP_TP_EP, m->ep * m->etp);
+}
+
 /* mappings.py, _AllToAll: with one rank the input itself. */
 static row_pair exchanged_over_ep(graph *g, const settings *s, const moe_sizes *m,
                                   tensor_id restore, row_pair p)
@@ -93,6 +106,7 @@ static moe_dispatch alltoall_dispatch(graph *g, const settings *s, const moe_siz
   }
   set_attribute(g, routing.probs); /* token_dispatcher.py:642 */
   set_attribute(g, routing.map);
+  gather_counts(g, m, routing.map);
   rows = moe_permute(g, s, &p, rows, routing.map, &d.restore);
   set_attribute(g, d.restore); /* reversed_local_input_permutation_mapping */
   if (waits_before_permutation(s, m)) moe_host_waits(g);

@@ -320,11 +320,23 @@ static int64_t balanced_sequences(const settings *s)
   return balances_by(s, BALANCE_SEQ_AUX_LOSS) ? s->training.micro_batch_size : 1;
 }
 
-/* Counts the choices of all ranks that share a sequence. If one rank has the sequence, the loss
- * itself counts. */
+/* router.py, _apply_global_aux_loss. */
+static bool balances_all(const settings *s)
+{
+  return balances_by(s, BALANCE_GLOBAL_AUX_LOSS) && !balances_by(s, BALANCE_AUX_LOSS) &&
+         !balances_by(s, BALANCE_SEQ_AUX_LOSS);
+}
+
+static int64_t counting_ranks(const settings *s)
+{
+  return sharing_ranks(s) * (balances_all(s) ? s->derived.data_parallel_size : 1);
+}
+
+/* Counts the choices of all ranks that share a sequence, or of all of the stage (global_aux_loss).
+ * If there is one, the loss itself counts. */
 static tensor_id shared_counts(graph *g, const settings *s, const moe_sizes *m, tensor_id kept)
 {
-  if (sharing_ranks(s) == 1) return 0;
+  if (counting_ranks(s) == 1) return 0;
   tensor_id counts =
       moe_index(g, "tokens_per_expert", DTYPE_INT64, balanced_sequences(s), m->experts);
   graph_node *n = graph_add(g, &operator_count_choices);
@@ -332,6 +344,7 @@ static tensor_id shared_counts(graph *g, const settings *s, const moe_sizes *m, 
   n->dims[COUNT_EXPERTS] = m->experts;
   n->dims[COUNT_TOPK] = m->topk;
   n->dims[COUNT_SEQUENCES] = balanced_sequences(s);
+  n->dims[COUNT_GROUP] = balances_all(s) ? GROUP_TP_DP : GROUP_TP_CP;
   node_input(n, kept);
   node_output(n, counts);
   return counts;
@@ -345,7 +358,7 @@ static tensor_id shared_counts(graph *g, const settings *s, const moe_sizes *m, 
 static void set_balancing(graph_node *n, const settings *s, const moe_sizes *m, tensor_id kept)
 {
   int64_t sequences = balanced_sequences(s);
-  double tokens = (double)(m->tokens / sequences * sharing_ranks(s));
+  double tokens = (double)(m->tokens / sequences * counting_ranks(s));
   n->dims[ATTACH_TOKENS] = m->tokens;
   n->dims[ATTACH_EXPERTS] = m->experts;
   n->dims[ATTACH_TOPK] = m->topk;
