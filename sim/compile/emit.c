@@ -47,7 +47,7 @@ static place_id output_place(emitter *e, tensor_id t)
   }
   if (e->refilling != 0 && region_empties(g, e->refilling, storage)) return refill(e, storage);
   place_id p = lower_place(e, tensor_bytes(g, t), lower_tensor_row(e, t), CLASS_TRANSIENT);
-  lower_instruction(e, I_ALLOC, p, 0);
+  lower_alloc(e, p);
   e->where[storage] = p;
   return p;
 }
@@ -80,7 +80,7 @@ ref emit_temporary(emitter *e, const char *name, dtype type, int64_t d0, int64_t
     bytes *= shape[i];
   assert(bytes > 0);
   place_id p = lower_place(e, bytes, temporary_row(e, name, type, shape), class);
-  lower_instruction(e, I_ALLOC, p, 0);
+  lower_alloc(e, p);
   *ARRAY_PUSH(&e->temporaries) = p;
   return lower_ref(e, p);
 }
@@ -190,8 +190,8 @@ static plan_stream own_stream(const emitter *e, plan_stream stream)
   return stream == STREAM_COMPUTE ? e->stream : stream;
 }
 
-static void add_step(emitter *e, op_kind kind, plan_stream stream, plan_call *call,
-                     const ref *reads, const ref *writes)
+static void push_step(emitter *e, op_kind kind, plan_stream stream, plan_call *call,
+                      const ref *reads, const ref *writes)
 {
   program_step step = { .op = (uint8_t)kind, .stream = (uint8_t)own_stream(e, stream) };
   step.operands = e->program->operands.count;
@@ -245,6 +245,40 @@ void emit_weights_in(emitter *e, plan_stream stream, tensor_id weight, int64_t f
   assert(first >= 0 && first + count <= experts && to != 0);
   for (int64_t i = 0; i < count; i++)
     weight_in(e, stream, row + (uint32_t)i, &target, i * elements, elements);
+}
+
+/* `operand` is no longer as it was allocated; whether it was until now. */
+static bool was_fresh(emitter *e, uint32_t operand)
+{
+  if (operand & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) return false;
+  program_place *place = &e->program->places.items[lower_root(e, operand)];
+  bool fresh = place->fresh != 0;
+  place->fresh = 0;
+  return fresh;
+}
+
+static void fill(emitter *e, plan_stream stream, uint32_t operand)
+{
+  const program_place *place = &e->program->places.items[operand];
+  dtype type = (dtype)e->plan->tensors.items[place->tensor].dtype;
+  plan_call call;
+  memset(&call, 0, sizeof call); /* compared as bytes */
+  call.kind = KERNEL_FILL_EMPTY;
+  call.dtype = (uint8_t)type;
+  call.dims[0] = place->bytes / dtype_bytes(type);
+  *ARRAY_PUSH(&e->refs) = (emitted_ref){ operand, { .whole = 1 }, { .whole = 1 } };
+  push_step(e, OP_KERNEL, stream, &call, NULL, (ref[]){ e->refs.count - 1, 0 });
+}
+
+static void add_step(emitter *e, op_kind kind, plan_stream stream, plan_call *call,
+                     const ref *reads, const ref *writes)
+{
+  bool fills = lower_fills(e, kind, call);
+  for (const ref *r = reads; r != NULL && *r != 0; r++)
+    (void)was_fresh(e, lower_operand(e, *r));
+  for (const ref *w = writes; w != NULL && *w != 0; w++)
+    if (was_fresh(e, lower_operand(e, *w)) && fills) fill(e, stream, lower_operand(e, *w));
+  push_step(e, kind, stream, call, reads, writes);
 }
 
 /* A product that writes a gradient buffer adds to the sum of earlier micro-batches. */

@@ -297,7 +297,7 @@ ref emit_grad_for(emitter *e, tensor_id input)
   assert(!e->graph->tensors.items[input].parameter);
   place_id p =
       lower_place(e, tensor_bytes(e->graph, input), lower_tensor_row(e, input), CLASS_TRANSIENT);
-  lower_instruction(e, I_ALLOC, p, 0);
+  lower_alloc(e, p);
   const graph_tensor *of = &e->graph->tensors.items[input];
   bool first_rows = of->view.rank > 0 && of->base == input && of->contiguous;
   plan_view view = first_rows ? of->view : whole;
@@ -330,7 +330,7 @@ ref emit_parameter_grad(emitter *e, tensor_id parameter, bool fused_with_gemm)
     return lower_ref(e, OPERAND_PARAMETER_GRADIENT | lower_parameter(e, parameter));
   place_id p = lower_place(e, tensor_bytes(e->graph, parameter), lower_tensor_row(e, parameter),
                            CLASS_TRANSIENT);
-  lower_instruction(e, I_ALLOC, p, 0);
+  lower_alloc(e, p);
   *ARRAY_PUSH(&e->parameter_gradients) = (pending_gradient){ parameter, p };
   return make_ref(e, p, whole);
 }

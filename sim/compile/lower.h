@@ -118,6 +118,10 @@ plan_view lower_tensor_view(const graph *g, tensor_id t);
 
 place_id lower_place(emitter *e, int64_t bytes, uint32_t tensor_row, buffer_class class);
 void lower_instruction(emitter *e, instruction_kind kind, uint32_t a, uint32_t b);
+/* Whether deterministic algorithms fill what the kernel or collective writes (fills.c). */
+bool lower_fills(const emitter *e, op_kind kind, const plan_call *call);
+/* Allocates a place that no kernel has written. */
+void lower_alloc(emitter *e, place_id p);
 /* Ends a place's reference, once. Does nothing for no place and for parameters. */
 void lower_drop(emitter *e, place_id p);
 /* Drops the temporaries of the operator that has just run. */

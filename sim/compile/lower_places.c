@@ -20,6 +20,13 @@ place_id lower_place(emitter *e, int64_t bytes, uint32_t tensor_row, buffer_clas
   return e->program->places.count - 1;
 }
 
+void lower_alloc(emitter *e, place_id p)
+{
+  assert(p > 0 && p < e->program->places.count);
+  e->program->places.items[p].fresh = 1;
+  lower_instruction(e, I_ALLOC, p, 0);
+}
+
 void lower_instruction(emitter *e, instruction_kind kind, uint32_t a, uint32_t b)
 {
   assert(kind <= I_GROUP_BACKWARD_START);

@@ -85,6 +85,7 @@ typedef struct program_place {
   uint8_t purpose; /* buffer_class */
   uint8_t stream;  /* plan_stream */
   uint8_t filled;  /* the data loader brings it */
+  uint8_t fresh;   /* while it is lowered: allocated, and no operand yet */
   /* gradients, while they are lowered: the place whose buffer it shares; 0 = its own */
   place_id same_as;
   /* the view by which an operator took the tensor whose gradient this is, 0 = none */

@@ -88,6 +88,7 @@ typedef struct graph_node {
   /* a parameter or an input that the node refers to as an attribute of a custom function's context:
    * neither hooks nor checkpoints pack it */
   tensor_id held;
+  bool structured; /* its products are torch.matmul's, a structured operator of ATen */
 } graph_node;
 
 /*

@@ -77,11 +77,15 @@ static int64_t gemm_ps(const machine *m, const plan_call *c)
 }
 
 /* The compiled backward of a gated activation forms both halves of its result by separate threads, each of
- * which reads all three operands: eight passes over a half instead of five (525 of 515 us on an H200). */
+ * which reads all three operands: eight passes over a half instead of five (525 of 515 us on an H200). A
+ * fill only writes, which reaches 0.95 of the memory's rate where others reach 0.76 (67 MB to 1.1 GB on an
+ * H100). */
 static int64_t moved_bytes(const plan_call *c)
 {
   bool gated = (c->kind == KERNEL_WEIGHTED_ACTIVATION_BACKWARD && c->scalars[1] == 0) ||
                (c->kind == KERNEL_ACTIVATION_BACKWARD && c->scalars[1] != 0);
+  bool fills = c->kind == KERNEL_FILL || c->kind == KERNEL_FILL_EMPTY;
+  if (fills) return capped_muldiv(c->bytes, 4, 5);
   return gated ? capped_muldiv(c->bytes, 8, 5) : c->bytes;
 }
 

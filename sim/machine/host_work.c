@@ -13,6 +13,7 @@ typedef struct host_work {
   uint8_t compiled;   /* regions of torch.compile, with guards */
   uint8_t parameters; /* hooks that add a gradient to its buffer */
   bool by_expert;     /* all of it, in a loop */
+  bool launch_alone;  /* inside another operator */
 } host_work;
 
 /* Kernels that are not here are one operator. Where a kernel counts several operators, the plan has one
@@ -65,6 +66,8 @@ static const host_work works[KERNEL_KINDS] = {
   /* experts.py, _apply_bias: product and sum in Python; back, products and sums by autograd's engine */
   [KERNEL_EXPERT_BIAS_FORWARD] = { .operators = 2, .by_expert = true },
   [KERNEL_EXPERT_BIAS_BACKWARD] = { .operators = 3, .parameters = 1, .by_expert = true },
+  /* inside at::empty: with 2,000 of them a step took as long as without, within its noise of 5 % */
+  [KERNEL_FILL_EMPTY] = { .launch_alone = true },
   /* scales, quantizers, the state of a recipe */
   [KERNEL_QUANTIZE] = { .operators = 6, .checks = 1 },
   [KERNEL_MUON_NORM] = { .operators = 3 },

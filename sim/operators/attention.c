@@ -223,13 +223,40 @@ static int64_t new_gradients(emitter *e, const graph *g, const graph_node *n, re
   return emit_bytes(e, joined);
 }
 
+/*
+ * cuDNN's fused backward: the sums of gradient x output (softmax_d); the query's gradient in fp32, or, if the
+ * sum has to have one order, the gradient of the scores, whose product with the keys is a kernel of its own;
+ * keys' and values' gradients by query head. Transformer Engine 2.13 with cuDNN 9.19 asked for these bytes and
+ * 256 on an H200 (32 heads of 8 groups, 8192 tokens) and, deterministic, on an H100 (the same, and 8 heads,
+ * 1024 tokens). Other GPUs are assumed to need the sums alone.
+ */
+static int64_t cudnn_workspace_bytes(const settings *s, const graph *g, const graph_node *n)
+{
+  enum { HOPPER = 90, ALIGNMENT = 256 };
+  int64_t rows = n->dims[BATCH] * n->dims[HEADS] * n->dims[Q_LEN];
+  int64_t keys = n->flags & ATTENTION_CP_GATHER ? n->dims[KV_LEN] : n->dims[KV_LEN] / n->dims[CP];
+  int64_t bytes = rows * dtype_bytes(DTYPE_FP32), element = dtype_bytes(type_of(g, n->inputs[0]));
+  if (s->derived.compute_capability != HOPPER) return bytes;
+  bytes += s->software.nvte_allow_nondeterministic_algo
+               ? tensor_elements(g, n->inputs[0]) * dtype_bytes(DTYPE_FP32)
+               : rows * keys * element;
+  if (n->dims[KV_HEADS] != n->dims[HEADS])
+    bytes += n->dims[BATCH] * n->dims[HEADS] * keys * (n->dims[QK_DIM] + n->dims[V_DIM]) * element;
+  return bytes + ALIGNMENT;
+}
+
 enum { ATTENTION_SAVED = 5, ATTENTION_RNG = 5 };
 
 static void add_workspaces(emitter *e, const graph *g, const graph_node *n, ref_list *to)
 {
-  if (n->flags & ATTENTION_FLASH)
-    list_add(to, emit_temporary(e, "dq_accumulator", DTYPE_FP32, tensor_elements(g, n->inputs[0]),
-                                0, 0, 0, CLASS_WORKSPACE));
+  if (!(n->flags & ATTENTION_FLASH)) {
+    list_add(to, emit_temporary(e, "cudnn_workspace", DTYPE_BYTE,
+                                cudnn_workspace_bytes(emit_settings(e), g, n), 0, 0, 0,
+                                CLASS_WORKSPACE));
+    return;
+  }
+  list_add(to, emit_temporary(e, "dq_accumulator", DTYPE_FP32, tensor_elements(g, n->inputs[0]), 0,
+                              0, 0, CLASS_WORKSPACE));
   list_add(to, emit_temporary(e, "softmax_d", DTYPE_FP32, n->dims[BATCH], n->dims[HEADS],
                               n->dims[Q_LEN], 0, CLASS_WORKSPACE));
 }

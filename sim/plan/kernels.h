@@ -109,6 +109,8 @@
     add, NONE, PLAIN(add)) \
   X(FILL,                     "fill",                     MEMORY,    "elements; value", "the same value everywhere", \
     fill, NONE, PLAIN(fill)) \
+  X(FILL_EMPTY,               "fill_empty",               MEMORY,    "elements; value", "the same, of what torch.empty has just allocated: deterministic algorithms", \
+    fill, NONE, PLAIN(fill)) \
   X(OWN_PART,                 "own_part",                 MEMORY,    "elements; group", "the rank's part of equal parts, one for each rank of a group (comm_group)", \
     own_part, NONE, PLAIN(own_part)) \
   X(VOCABULARY_PART,          "vocabulary_part",          MEMORY,    "elements; rows", "indices into a table split over TP, as indices into the rank's rows; 0 and a mask for other ranks' rows", \

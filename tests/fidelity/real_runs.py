@@ -29,14 +29,14 @@ def rows(path=os.path.join(HERE, "real_runs.jsonl")):
         return [json.loads(line) for line in file]
 
 
-def predict(row):
+def predict(row, machine="H200-SXM"):
     """The prediction with its range; its ranks: data parallel ones are the same."""
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
         words = [f"{name}={value}" for name, value in row["env"].items()]
         script.write(" ".join([*words, "torchrun pretrain_gpt.py", row["args"], "\n"]))
         script.flush()
         done = subprocess.run([os.path.join(ROOT, "out/release/offsim"), "predict", "--megatron-args", script.name,
-                               "--world-size", str(row["gpus"]), "--machine", "H200-SXM", "--json", "--brief", "--range"],
+                               "--world-size", str(row["gpus"]), "--machine", machine, "--json", "--brief", "--range"],
                               stdout=subprocess.PIPE, check=True, text=True)
     prediction = json.loads(done.stdout)
     return prediction, prediction["result"]["ranks"]
@@ -46,7 +46,7 @@ def errors(row, ranks):
     """By rank: predicted, measured bytes of each measure."""
     for i, measured in enumerate(row["ranks"]):
         predicted = ranks[min(i, len(ranks) - 1)]
-        yield i, {name: (predicted[key], measured[of]) for name, key, of in MEASURES}
+        yield i, {name: (predicted[key], measured[of]) for name, key, of in MEASURES if of in measured}
 
 
 def cell(predicted, measured):

@@ -236,6 +236,7 @@ static tensor_id matmul(graph *g, const char *name, tensor_id x, tensor_id y, co
   dtype type = (dtype)g->tensors.items[x].dtype;
   tensor_id c = graph_tensor_new(g, name, type, dims[0], dims[1], dims[2], 0);
   graph_node *n = graph_add(g, &operator_batched_matmul);
+  n->structured = true;
   n->flags = flags;
   for (int i = 0; i < 4; i++)
     n->dims[i] = dims[i];

@@ -124,6 +124,7 @@ static module_output plain_linear(graph *g, const settings *s, const linear_spec
   bool copies = fp8 && !(flags & LINEAR_KEEPS_ORIGINAL);
   tensor_id quantized = copies ? fp8_copy(g, s, "input_fp8", rows, spec->inputs, flags) : 0;
   graph_node *n = graph_add(g, &operator_linear);
+  n->structured = !uses_te(s);
   n->flags = flags;
   set_dims(g, s, spec, x, n);
   node_input(n, x);

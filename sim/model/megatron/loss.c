@@ -59,6 +59,7 @@ static tensor_id output_layer(graph *g, const settings *s, tensor_id hidden)
   tensor_id logits = graph_tensor_new(g, "logits", model_dtype(s), x.shape[0] * tp, x.shape[1],
                                       vocabulary_part(s), 0);
   graph_node *n = graph_add(g, &operator_linear);
+  n->structured = true;
   n->flags = parallel         ? LINEAR_GATHERS_INPUT | LINEAR_GATHER_BUFFER
              : size_tp(s) > 1 ? LINEAR_REDUCES_DGRAD
                               : 0;
