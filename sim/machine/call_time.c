@@ -84,8 +84,7 @@ static int64_t moved_bytes(const plan_call *c)
 {
   bool gated = (c->kind == KERNEL_WEIGHTED_ACTIVATION_BACKWARD && c->scalars[1] == 0) ||
                (c->kind == KERNEL_ACTIVATION_BACKWARD && c->scalars[1] != 0);
-  bool fills = c->kind == KERNEL_FILL || c->kind == KERNEL_FILL_EMPTY;
-  if (fills) return capped_muldiv(c->bytes, 4, 5);
+  if (c->kind == KERNEL_FILL_EMPTY) return capped_muldiv(c->bytes, 4, 5);
   return gated ? capped_muldiv(c->bytes, 8, 5) : c->bytes;
 }
 

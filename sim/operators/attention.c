@@ -224,11 +224,11 @@ static int64_t new_gradients(emitter *e, const graph *g, const graph_node *n, re
 }
 
 /*
- * cuDNN's fused backward: the sums of gradient x output (softmax_d); the query's gradient in fp32, or, if the
- * sum has to have one order, the gradient of the scores, whose product with the keys is a kernel of its own;
- * keys' and values' gradients by query head. Transformer Engine 2.13 with cuDNN 9.19 asked for these bytes and
- * 256 on an H200 (32 heads of 8 groups, 8192 tokens) and, deterministic, on an H100 (the same, and 8 heads,
- * 1024 tokens). Other GPUs are assumed to need the sums alone.
+ * cuDNN's fused backward: the sums of gradient x output (softmax_d); the query's gradient in fp32, or, if
+ * the sum has to have one order, the gradient of the scores, whose product with the keys is a kernel of its
+ * own; keys' and values' gradients by query head. Transformer Engine 2.13 with cuDNN 9.19 asked for these
+ * bytes and 256 on an H200 (32 heads of 8 groups, 8192 tokens) and, deterministic, on an H100 (the same, and
+ * 8 heads, 1024 tokens). Other GPUs are assumed to need the sums alone.
  */
 static int64_t cudnn_workspace_bytes(const settings *s, const graph *g, const graph_node *n)
 {

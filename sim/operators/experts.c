@@ -57,6 +57,14 @@ static int64_t forward_bytes(emitter *e, const graph_node *n)
   return apart > 0 ? apart : fp8_rowwise_bytes(s, rows, inputs);
 }
 
+/* Each expert's rows are a matrix of its own (pytorch/csrc/extensions/cast.cpp, split_quantize). */
+static fp8_source rows_of_experts(const graph_node *n, ref x, int64_t columns)
+{
+  return (fp8_source){
+    .x = x, .rows = n->dims[GROUPED_ROWS], .columns = columns, .experts = n->dims[GROUPED_EXPERTS]
+  };
+}
+
 /* grouped_linear.py, _GroupedLinear.forward: the rows of all experts are one tensor. fp8
  * quantises them in both layouts and keeps the columnwise one. */
 static void grouped_linear_forward(emitter *e, const graph *g, const graph_node *n)
@@ -73,7 +81,7 @@ static void grouped_linear_forward(emitter *e, const graph *g, const graph_node 
     ref operand = emit_scratch(e, "input_fp8", has);
     if (operand != 0) operand = used_bytes(e, operand, has, forward_bytes(e, n));
     ref kept = n->outputs[1] != 0 ? emit_output(e, n->outputs[1]) : 0;
-    emit_quantize(e, fp8, rows, inputs, x, (fp8_target){ operand, FP8_ROWWISE },
+    emit_quantize(e, fp8, rows_of_experts(n, x, inputs), (fp8_target){ operand, FP8_ROWWISE },
                   (fp8_target){ kept, fp8_saved_copies(emit_settings(e), false) });
     x = operand != 0 ? operand : kept;
   }
@@ -95,7 +103,7 @@ static fp8_gradient product_gradient(emitter *e, const graph_node *n, ref gy)
           has = n->dims[GROUPED_GRADIENT_BYTES];
   ref copies = used_bytes(e, emit_scratch(e, "gradient_fp8", has), has,
                           fp8_gradient_bytes(emit_settings(e), rows, outputs));
-  return emit_quantize_gradient(e, n->dims[GROUPED_ROWS], n->dims[GROUPED_OUTPUTS], gy, copies);
+  return emit_quantize_gradient(e, rows_of_experts(n, gy, outputs), copies);
 }
 
 static ref wgrad_operand(emitter *e, const graph_node *n)
@@ -107,7 +115,7 @@ static ref wgrad_operand(emitter *e, const graph_node *n)
                             CLASS_TRANSIENT);
   copy = used_bytes(e, copy, n->dims[GROUPED_REQUANTIZE_BYTES],
                     fp8_saved_bytes(s, n->dims[GROUPED_ROWS], n->dims[GROUPED_INPUTS], false));
-  emit_quantize(e, fp8_code(s, false), n->dims[GROUPED_ROWS], n->dims[GROUPED_INPUTS], x,
+  emit_quantize(e, fp8_code(s, false), rows_of_experts(n, x, n->dims[GROUPED_INPUTS]),
                 (fp8_target){ copy, fp8_saved_copies(s, false) }, (fp8_target){ 0, FP8_NO_COPY });
   return copy;
 }

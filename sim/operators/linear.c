@@ -5,6 +5,7 @@
  * backward. Megatron-LM: core/tensor_parallel/layers.py,
  * LinearWithGradAccumulationAndAsyncCommunication.
  */
+#include "sim/config/software.h"
 #include "sim/operators/operators.h"
 
 #include <assert.h>
@@ -105,10 +106,15 @@ static fp8_target kept_copy(emitter *e, const linear_node *l, ref kept)
   return (fp8_target){ kept, fp8_saved_copies(emit_settings(e), gathers) };
 }
 
+static fp8_source input_of(const linear_node *l, ref x)
+{
+  return (fp8_source){ .x = x, .rows = l->input_rows, .columns = l->inputs };
+}
+
 /* Quantises the copy that forward multiplies and the copy that is saved for the weight gradient
  * (0: none). They are one operand where one serves both (Float8Quantizer with both usages;
  * blockwise and MXFP8 likewise). */
-static ref quantized(emitter *e, const linear_node *l, const char *name, ref x, ref kept)
+static ref quantized(emitter *e, const linear_node *l, const char *name, fp8_source from, ref kept)
 {
   const settings *s = emit_settings(e);
   assert(l->flags & LINEAR_QUANTIZES);
@@ -117,8 +123,8 @@ static ref quantized(emitter *e, const linear_node *l, const char *name, ref x, 
       shared ? 0
              : emit_temporary(e, name, DTYPE_FP8, fp8_rowwise_bytes(s, l->input_rows, l->inputs), 0,
                               0, 0, CLASS_TRANSIENT);
-  emit_quantize(e, fp8_code(s, false), l->input_rows, l->inputs, x,
-                (fp8_target){ copy, FP8_ROWWISE }, kept_copy(e, l, kept));
+  emit_quantize(e, fp8_code(s, false), from, (fp8_target){ copy, FP8_ROWWISE },
+                kept_copy(e, l, kept));
   return shared ? kept : copy;
 }
 
@@ -127,7 +133,7 @@ static ref quantize_input(emitter *e, const graph_node *n, const linear_node *l,
   if (!(l->flags & LINEAR_QUANTIZES)) return x;
   ref kept =
       l->flags & LINEAR_KEEPS_ORIGINAL ? 0 : emit_output(e, last_tensor(n->outputs, NODE_OUTPUTS));
-  return quantized(e, l, "input_fp8", x, kept);
+  return quantized(e, l, "input_fp8", input_of(l, x), kept);
 }
 
 /* The operand of the weight gradient, from the saved tensor. */
@@ -140,7 +146,7 @@ static ref wgrad_operand(emitter *e, const linear_node *l, ref x)
     ref copy = emit_temporary(e, "input_fp8", DTYPE_FP8,
                               fp8_saved_bytes(s, l->input_rows, l->inputs, gathers), 0, 0, 0,
                               CLASS_TRANSIENT);
-    emit_quantize(e, fp8_code(s, false), l->input_rows, l->inputs, x, kept_copy(e, l, copy),
+    emit_quantize(e, fp8_code(s, false), input_of(l, x), kept_copy(e, l, copy),
                   (fp8_target){ 0, FP8_NO_COPY });
     x = copy;
   }
@@ -163,7 +169,8 @@ static fp8_gradient product_gradient(emitter *e, const linear_node *l, ref gy)
   if (!(l->flags & LINEAR_QUANTIZES)) return (fp8_gradient){ gy, gy };
   int64_t bytes = fp8_gradient_bytes(emit_settings(e), l->gemm_rows, l->outputs);
   ref copies = emit_temporary(e, "gradient_fp8", DTYPE_FP8, bytes, 0, 0, 0, CLASS_TRANSIENT);
-  return emit_quantize_gradient(e, l->gemm_rows, l->outputs, gy, copies);
+  return emit_quantize_gradient(
+      e, (fp8_source){ .x = gy, .rows = l->gemm_rows, .columns = l->outputs }, copies);
 }
 
 /* ---- the products ---------------------------------------------------------------------------- */
@@ -294,6 +301,9 @@ static void linear_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_linear = { "linear", linear_forward, linear_backward };
 
+/* Transformer Engine 51eb6362 */
+enum { TE_NORM_FINDS_AMAX = SOFTWARE_VERSION(2, 7) };
+
 /* fp8: a norm that does not write fp8 itself writes its rows to a temporary. */
 static ref normed_rows(emitter *e, const linear_node *l)
 {
@@ -313,8 +323,11 @@ static void norm_linear_forward(emitter *e, const graph *g, const graph_node *n)
   emit_norm(e, layernorm, l.type, l.rows, l.inputs,
             (ref[]){ emit_input(e, l.x), emit_parameter(e, n->inputs[2]), beta, 0 },
             (ref[]){ rows != 0 ? rows : normed, rstd, mean, 0 });
-  if (l.flags & LINEAR_QUANTIZES)
-    normed = quantized(e, &l, "normed_fp8_rows", rows != 0 ? rows : normed, normed);
+  if (l.flags & LINEAR_QUANTIZES) {
+    fp8_source from = input_of(&l, rows != 0 ? rows : normed);
+    from.has_amax = emit_settings(e)->derived.software.transformer_engine >= TE_NORM_FINDS_AMAX;
+    normed = quantized(e, &l, "normed_fp8_rows", from, normed);
+  }
   if (rows != 0) emit_drop(e, rows);
   multiply(e, &l, gather_rows(e, &l, normed));
 }

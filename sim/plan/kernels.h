@@ -357,7 +357,7 @@
     expert_bias_backward, expert_bias, NONE) \
   X(EXPERT_BIAS_GRAD,          "expert_bias_grad",          MEMORY,    "rows h experts", "sums of the rows of each expert", \
     expert_bias_grad, expert_bias, NONE) \
-  X(QUANTIZE,                 "quantize",                 MEMORY,    "elements; columns fp8 copies", "rows of floats to copies in fp8 (sim/plan/fp8_copy.h)", \
+  X(QUANTIZE,                 "quantize",                 MEMORY,    "elements experts; columns fp8 copies", "rows of floats to copies in fp8 (sim/plan/fp8_copy.h); experts: whose rows the framework quantises one after the other, 0: at once", \
     quantize, quantize, NONE) \
   X(FP8_TRANSPOSE,            "fp8_transpose",            MEMORY,    "elements; columns", "rowwise copies in fp8 to columnwise ones", \
     fp8_transpose, NONE, NONE) \
