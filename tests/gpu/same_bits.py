@@ -133,6 +133,8 @@ def main():
         first.setdefault(model, name)
     models = {model for model, name, *_ in SETTINGS if o.only in f"{model}, {name}"}
     chosen = [s for s in SETTINGS if s[0] in models and (s[1] == first[s[0]] or o.only in f"{s[0]}, {s[1]}")]
+    if not chosen:
+        p.error(f"no setting has {o.only!r} in its model and name")
     free_gpus = queue.Queue()
     for gpu in range(o.gpus):
         free_gpus.put(gpu)
