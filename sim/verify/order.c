@@ -84,7 +84,7 @@ static uint16_t news_of(const ordering *o, const knowledge *k, const knowledge *
   uint16_t news = known ? 0 : NEWS_OF_STEP;
   for (int s = 0; s < DEVICE_STREAMS; s++) {
     if (more->own.done_to[s] <= k->own.done_to[s]) continue;
-    news |= more->own.done_to[s] > STREAM_BEGUN ? NEWS_OF_STEP : (uint16_t)(1u << s);
+    news = (uint16_t)(news | (more->own.done_to[s] > STREAM_BEGUN ? NEWS_OF_STEP : 1u << s));
   }
   return news;
 }

@@ -63,7 +63,7 @@ static permuted filled_permuted(bool slotted)
 static void permute_forward(void *state)
 {
   permuted *t = state;
-  uint8_t scratch[1];
+  uint8_t scratch[1] = { 0 };
   run_kernel(
       (kernel_call){ KERNEL_MOE_PERMUTE_FORWARD, { ROWS, WIDTH, TOKENS, EXPERTS }, { t->slotted } },
       (exec_tensor[]){ numbers(t->x, TOKENS, WIDTH),
@@ -176,7 +176,7 @@ static void test_unfused_is_the_fused_permutation(void **state)
 static void select_forward(void *state)
 {
   permuted *t = state;
-  uint8_t mask[CELLS];
+  uint8_t mask[CELLS] = { 0 };
   double by_expert[CELLS];
   run_kernel((kernel_call){ KERNEL_TRANSPOSE, { TOKENS, EXPERTS }, { 0 } },
              (exec_tensor[]){ bytes(uneven, CELLS), { 0 } },
@@ -193,7 +193,7 @@ static void select_forward(void *state)
 static void select_backward(void *state)
 {
   permuted *t = state;
-  uint8_t mask[CELLS];
+  uint8_t mask[CELLS] = { 0 };
   double by_expert[CELLS];
   run_kernel((kernel_call){ KERNEL_TRANSPOSE, { TOKENS, EXPERTS }, { 0 } },
              (exec_tensor[]){ bytes(uneven, CELLS), { 0 } },
