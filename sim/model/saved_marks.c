@@ -7,7 +7,7 @@
 #include "sim/operators/moe.h"
 #include "sim/operators/operators.h"
 
-enum { ATTENTION_CP = 6 }; /* of operator_attention's dims */
+enum { ATTENTION_CP = 6, ATTENTION_JOINED = 3 }; /* of operator_attention's dims and outputs */
 enum { ALL = 0xffff, FIRST = 0x1, QUERY_KEY_VALUE = 0x7 };
 
 static const struct {
@@ -23,7 +23,7 @@ static const struct {
 
 /* The fused kernel's function marks all its tensors, flash attention's wrapper marks its
  * arguments. The function that exchanges keys and values over context parallel ranks marks
- * nothing. */
+ * nothing; in place of two of the arguments, the ring saves what it has joined. */
 static saved_marks marks_of_attention(const graph_node *n, saved_marks marks)
 {
   bool flash = (n->flags & ATTENTION_FLASH) != 0;
@@ -32,6 +32,10 @@ static saved_marks marks_of_attention(const graph_node *n, saved_marks marks)
   if (flash) marks.marked = QUERY_KEY_VALUE;
   if (exchanged) marks.marked = 0;
   if (exchanged && !flash) marks.early = marks.base = 0;
+  if (n->outputs[ATTENTION_JOINED] != 0) {
+    marks.early &= FIRST;
+    marks.base &= FIRST;
+  }
   return marks;
 }
 

@@ -80,6 +80,10 @@ OVERLAP = [*EXPERTS, "num_layers=4", "system=none", "expert_model_parallel_size=
     # The experts' input is announced when it is quantised.
     ("docs/examples/te-layers.yaml", [*EXPERTS, "container=pytorch:26.04-py3", "fp8_format=e4m3", "fp8_recipe=blockwise",
                                       "machine.name=H100-SXM"]),
+    # Flash attention announces the query; keys and values that the ring joins, and its output, when they are there.
+    ("tests/data/small.yaml", ["fine_grained_activation_offloading=false", "offload_modules=", "system=te_v2",
+                               "cpu_offloading_num_layers=1", "context_parallel_size=2", "pipeline_model_parallel_size=1",
+                               "attention_backend=flash", "container=pytorch:26.04-py3", "seq_length=512"]),
 ])
 def test_combinations_are_safe(offsim, scenario, settings):
     assert check(offsim, scenario, *sets("offload.mode=fixed", *settings))["safe"]

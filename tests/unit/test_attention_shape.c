@@ -12,7 +12,7 @@
 enum { BATCH = 2, HEADS = 6, KV_HEADS = 3, LENGTH = 24, QK = 32, V = 16 };
 
 typedef struct small_call {
-  uint16_t room[1 << 16];
+  _Alignas(16) uint16_t room[1 << 16];
   float sums[BATCH * HEADS * LENGTH];
   plan_call call;
   exec_rank rank;
