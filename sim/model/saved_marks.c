@@ -7,7 +7,7 @@
 #include "sim/operators/moe.h"
 #include "sim/operators/operators.h"
 
-enum { ATTENTION_CP = 6, ATTENTION_JOINED = 3 }; /* of operator_attention's dims and outputs */
+enum { ATTENTION_CP = 6 }; /* of operator_attention's dims */
 enum { ALL = 0xffff, FIRST = 0x1, QUERY_KEY_VALUE = 0x7 };
 
 static const struct {
@@ -23,7 +23,7 @@ static const struct {
 
 /* The fused kernel's function marks all its tensors, flash attention's wrapper marks its
  * arguments. The function that exchanges keys and values over context parallel ranks marks
- * nothing; in place of two of the arguments, the ring saves what it has joined. */
+ * nothing. */
 static saved_marks marks_of_attention(const graph_node *n, saved_marks marks)
 {
   bool flash = (n->flags & ATTENTION_FLASH) != 0;
@@ -32,19 +32,18 @@ static saved_marks marks_of_attention(const graph_node *n, saved_marks marks)
   if (flash) marks.marked = QUERY_KEY_VALUE;
   if (exchanged) marks.marked = 0;
   if (exchanged && !flash) marks.early = marks.base = 0;
-  if (n->outputs[ATTENTION_JOINED] != 0) {
-    marks.early &= FIRST;
-    marks.base &= FIRST;
-  }
   return marks;
 }
 
-/* fp8: a linear makes the saved copy itself, and announces it no sooner. */
-static bool makes_saved(const graph_node *n)
+/* By saved tensor: whether the operator makes it, as a linear in fp8 its copy of the input and attention's
+ * ring the joined keys and values. It announces none sooner, and none is a view of an argument. */
+static uint16_t made_by(const graph_node *n)
 {
-  for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
-    if (n->outputs[i] == n->saved[0]) return true;
-  return false;
+  uint16_t made = 0;
+  for (int i = 0; i < NODE_SAVED && n->saved[i] != 0; i++)
+    for (int k = 0; k < NODE_OUTPUTS && n->outputs[k] != 0; k++)
+      if (n->outputs[k] == n->saved[i]) made = (uint16_t)(made | 1u << i);
+  return made;
 }
 
 /* Among activations, the fused SwiGLU and those of TE mark their saved tensors. */
@@ -62,8 +61,9 @@ saved_marks saved_marks_of(const settings *s, const graph_node *n)
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
     if (rows[i].kind == n->kind) {
       saved_marks marks = uses_te(s) ? rows[i].by_te : rows[i].by_megatron;
-      if (n->kind == &operator_attention) return marks_of_attention(n, marks);
-      if (makes_saved(n)) marks.early &= (uint16_t)~FIRST;
+      if (n->kind == &operator_attention) marks = marks_of_attention(n, marks);
+      marks.early &= (uint16_t)~made_by(n);
+      marks.base &= (uint16_t)~made_by(n);
       return marks;
     }
   return (saved_marks){ 0 };
