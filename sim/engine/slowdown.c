@@ -416,7 +416,7 @@ static power_curve curve_of(full_clock *f, const op_list *kernels)
   return curve;
 }
 
-/* Replaces what power adds to each kernel by what it adds in these times. */
+/* Finds the time that power adds to each kernel again, from these times. */
 static bool set_power(slowdown *s, full_clock *f, const op_list *kernels, const machine *m)
 {
   const rank_times *u = f->times;

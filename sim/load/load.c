@@ -126,8 +126,8 @@ parsed load_command(load_options *o, const verb_syntax *v, int argc, char **argv
 
 /* ---- files ---- */
 
-/* By a text at the beginning, or near it, of a file that describes no run: what it is, and what
- * takes it. */
+/* Files that describe no run, known by a text at or near their beginning: their kind, and the verb that
+ * reads them. */
 static const struct {
   const char *text;
   bool near;

@@ -67,7 +67,7 @@ static rank_run run_of_rank(const rank_plan *rank, const call_cost *costs, const
 
 typedef struct moment {
   uint32_t op;        /* a kernel of compute; what it writes counts */
-  int64_t over_bytes; /* of what is saved, what does not fit then */
+  int64_t over_bytes; /* saved bytes that do not fit then */
   bool too_small;     /* not even without any of it */
 } moment;
 

@@ -22,9 +22,9 @@ typedef struct journal {
 const char *sweep_fingerprint(const settings *given, const machine *m, arena *a);
 
 /* Opens or begins the file, CSV if its name ends so; "-" is standard output, which has nothing. Marks
- * in done[space_count] what it has, which `take` gets without reasons, and what the space has twice
- * but for the first. False after a diag error: it cannot be read or written, it is in use, or of
- * another sweep. Close it in either case. */
+ * in done[space_count] the settings that the file has, which `take` gets without reasons, and all but
+ * the first of equal settings of the space. False after a diag error: it cannot be read or written,
+ * it is in use, or of another sweep. Close it in either case. */
 bool journal_open(journal *j, const char *path, const sweep *w, bool *done, sweep_take *take,
                   void *to, arena *a, diag *d);
 bool journal_add(const journal *j, const sweep_row *row, diag *d);
