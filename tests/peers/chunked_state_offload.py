@@ -15,11 +15,10 @@ checkpoint's loading, initialize_state_for_loading. Orders are lists of
     ["step", parameters], ["sync", stream]          the optimizer's step over that number; the host waits
 """
 
-import contextlib
 import sys
 import types
 
-from recorded_orders import print_orders
+from recorded_orders import on_stream, print_orders
 
 LOG = []
 
@@ -60,13 +59,6 @@ class Stream:
 
     def synchronize(self):
         LOG.append(["sync", self.name])
-
-
-@contextlib.contextmanager
-def on_stream(stream):
-    before, Stream.current = Stream.current, stream
-    yield
-    Stream.current = before
 
 
 class Tensor:

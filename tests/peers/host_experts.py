@@ -16,13 +16,12 @@ for a chunk) and whether backward makes the first product `again` (recompute_mod
 Products run on a stream of their own, which takes turns with the current one: both are compute.
 """
 
-import contextlib
 import importlib.util
 import pathlib
 import sys
 import types
 
-from recorded_orders import print_orders
+from recorded_orders import on_stream, print_orders
 
 LOG = []
 HIDDEN, WIDE, NARROW, ROWS = 8, 12, 6, 4  # ROWS of each expert
@@ -65,13 +64,6 @@ class Stream:
         event = Event()
         event.record(other)
         self.wait_event(event)
-
-
-@contextlib.contextmanager
-def on_stream(stream):
-    before, Stream.current = Stream.current, stream
-    yield
-    Stream.current = before
 
 
 class Tensor:

@@ -13,11 +13,10 @@ reload after the last backward, sync_before_step before the optimizer's. Orders 
     ["mark", state, parameter]       record_stream: the copying stream uses the storage
 """
 
-import contextlib
 import sys
 import types
 
-from recorded_orders import print_orders
+from recorded_orders import on_stream, print_orders
 
 LOG = []
 
@@ -33,13 +32,6 @@ class Stream:
 
     def wait_stream(self, other):
         LOG.append(["join", self.name, other.name])
-
-
-@contextlib.contextmanager
-def on_stream(stream):
-    before, Stream.current = Stream.current, stream
-    yield
-    Stream.current = before
 
 
 class Storage:

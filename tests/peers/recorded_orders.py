@@ -1,9 +1,19 @@
-"""What peers that run a file of Megatron-LM on a stub share: jobs in, the orders of their events out, as JSON."""
+"""What peers that run a file of Megatron-LM on a stub share: the current stream; jobs in, the orders of their events out."""
 
+import contextlib
 import importlib.util
 import json
 import pathlib
 import sys
+
+
+@contextlib.contextmanager
+def on_stream(stream):
+    """torch.cuda.stream: the class of a peer's streams has the `current` one."""
+    streams = type(stream)
+    before, streams.current = streams.current, stream
+    yield
+    streams.current = before
 
 
 def print_orders(order):
