@@ -2,19 +2,21 @@
 """Memory and steps of real Megatron-LM runs beside their prediction, from their flags: a line for each rank.
 
 Rows (real_runs.jsonl): name, gpus, env, args, and for each rank PyTorch's counters: allocated after the sixth step
-(static), at most during it (peak), active and reserved at most during it, page-locked at the end; step_s, the median of steps 3 to 6. Megatron-LM
-d98e8a64, Transformer Engine 2.13, PyTorch 2.11, on one or two H200. Prints MiB, ms and percent; + predicts too much.
+(static), at most during it (peak), active and reserved at most during it, page-locked at the end; step_s, the median
+of steps 3 to 6. Megatron-LM d98e8a64, Transformer Engine 2.13, PyTorch 2.11, on one or two H200. Prints MiB, ms and
+percent; + predicts too much.
 """
+import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 
 import step_range
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+RECORDED = os.path.join(HERE, "real_runs.jsonl")
 MEASURES = (("static", "static_bytes", "static_bytes"),
             ("peak", "steady_allocated_peak_bytes", "step_peak_allocated_bytes"),
             ("active", "live_peak_bytes", "step_peak_active_bytes"),
@@ -24,7 +26,7 @@ MEASURES = (("static", "static_bytes", "static_bytes"),
 LEAST_PINNED_BYTES = 16 << 20
 
 
-def rows(path=os.path.join(HERE, "real_runs.jsonl")):
+def rows(path=RECORDED):
     with open(path) as file:
         return [json.loads(line) for line in file]
 
@@ -56,8 +58,11 @@ def cell(predicted, measured):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="?", metavar="FILE.jsonl", default=RECORDED)
+    args = parser.parse_args()
     print("%-10s %4s" % ("MiB", "rank") + "".join("%17s" % name for name, _, _ in MEASURES) + "%17s" % "step, ms")
-    for row in rows(*sys.argv[1:]):
+    for row in rows(args.rows):
         prediction, ranks = predict(row)
         predicted_s = step_range.step_s(prediction)
         for rank, found in errors(row, ranks):
