@@ -60,16 +60,20 @@ static void *grown(void *items, uint32_t count, size_t size)
 
 static const char *add_slot(const gpu_driver *driver, rendezvous_point *p)
 {
-  const char *failure = NULL;
-  p->passed = grown(p->passed, p->slots + 1, sizeof *p->passed);
-  p->lanes = grown(p->lanes, p->slots + 1, sizeof *p->lanes);
-  p->lanes[p->slots] = NULL;
-  if (p->slots == 0)
-    failure = driver->gate_new(&p->arrived);
+  uint32_t slot = p->slots;
+  p->passed = grown(p->passed, slot + 1, sizeof *p->passed);
+  p->lanes = grown(p->lanes, slot + 1, sizeof *p->lanes);
+  p->lanes[slot] = NULL;
+  const char *failure =
+      slot == 0 ? driver->gate_new(&p->arrived) : driver->stream_new(&p->lanes[slot]);
+  if (failure != NULL) return failure;
+  failure = driver->gate_new(&p->passed[slot]);
+  if (failure == NULL)
+    p->slots++;
+  else if (slot == 0)
+    driver->gate_delete(p->arrived);
   else
-    failure = driver->stream_new(&p->lanes[p->slots]);
-  if (failure == NULL) failure = driver->gate_new(&p->passed[p->slots]);
-  if (failure == NULL) p->slots++;
+    driver->stream_delete(p->lanes[slot]);
   return failure;
 }
 

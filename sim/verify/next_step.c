@@ -3,7 +3,7 @@
  * what it knows of this step is in order.h. So only those of its uses matter that come first:
  *
  *   residents     memory that a step finds and leaves: each buffer that is alive at the end is one
- *                 of those that are alive at the begin of the next step
+ *                 of those that are alive at the begin of the next step, which allocates the others
  *   host buffers  the next step takes from a pool what this one has left there, first returned
  *                 first taken
  *   blocks        the next step may get any block that this one has freed
@@ -153,16 +153,6 @@ static void check_read(rank_walk *w, const cell *c, const early_use *e)
       report_use(w, FINDING_READ_BEFORE_WRITE, u.writes[s], e->op, c->buffer, e->buffer, true);
 }
 
-static void check_early_use(rank_walk *w, const uint32_t *left_as, const early_use *e)
-{
-  const cell *c = former_cell(w, left_as, e->buffer);
-  if (c == NULL) return;
-  if (e->writes)
-    check_write(w, c, e);
-  else if (e->buffer < w->plan->residents)
-    check_read(w, c, e);
-}
-
 /* Once a stream has waited for all that a pool's blocks were used for, so have its later ops. */
 static void check_first_write(rank_walk *w, const early_use *e,
                               bool settled[DEVICE_STREAMS][DEVICE_STREAMS])
@@ -180,12 +170,33 @@ static void check_first_write(rank_walk *w, const early_use *e,
   }
 }
 
+/* A resident that this step frees, and of which it leaves nothing in its place: the next step has to
+ * allocate it, before anything else. */
+static bool is_allocated_again(const rank_walk *w, const uint32_t *left_as, uint32_t buffer)
+{
+  return buffer < w->plan->residents && left_as[buffer] == NO_BUFFER && is_on_device(w, buffer);
+}
+
+static void check_early_use(rank_walk *w, const uint32_t *left_as, const early_use *e,
+                            bool settled[DEVICE_STREAMS][DEVICE_STREAMS])
+{
+  const cell *c = former_cell(w, left_as, e->buffer);
+  if (c == NULL && e->writes && is_allocated_again(w, left_as, e->buffer))
+    check_first_write(w, e, settled);
+  if (c == NULL) return;
+  if (e->writes)
+    check_write(w, c, e);
+  else if (e->buffer < w->plan->residents)
+    check_read(w, c, e);
+}
+
 void find_races_with_next_step(rank_walk *w, arena *a)
 {
   const uint32_t *left_as = find_predecessors(w, a);
+  bool early_settled[DEVICE_STREAMS][DEVICE_STREAMS] = { 0 }; /* each list is in program order */
   bool settled[DEVICE_STREAMS][DEVICE_STREAMS] = { 0 };
   for (uint32_t i = 0; i < w->early.count; i++)
-    check_early_use(w, left_as, &w->early.items[i]);
+    check_early_use(w, left_as, &w->early.items[i], early_settled);
   for (uint32_t i = 0; i < w->first_writes.count; i++)
     check_first_write(w, &w->first_writes.items[i], settled);
 }

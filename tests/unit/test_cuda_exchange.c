@@ -78,6 +78,40 @@ static void test_groups_cross(void **state)
                    "rank 1\n" RESIDENT("%0") RESIDENT("%1") OF_ALL OF_TWO);
 }
 
+static int gates, gates_to_make;
+
+static const char *make_gate(uint32_t **gate)
+{
+  if (gates_to_make-- <= 0) return "no more gates";
+  gates++;
+  return gpu_driver_host.gate_new(gate);
+}
+
+static void delete_gate(uint32_t *gate)
+{
+  gates--;
+  gpu_driver_host.gate_delete(gate);
+}
+
+/* Whichever gate cannot be made, the others and their lanes are deleted. */
+static void test_a_gate_that_cannot_be_made(void **state)
+{
+  (void)state;
+  gpu_driver driver = gpu_driver_host;
+  driver.gate_new = make_gate;
+  driver.gate_delete = delete_gate;
+  bench_setup s = setup(2, 1);
+  s.driver = &driver;
+  for (int made = 0; made < 8; made++) {
+    arena a = { 0 };
+    gates_to_make = made;
+    const char *wrong = bench_finding(&s, random_exchanges(1, 2, 1, &a), &a);
+    assert_string_equal(wrong, "offsim: error: gates between ranks: no more gates");
+    assert_int_equal(gates, 0);
+    arena_release(&a);
+  }
+}
+
 static void test_random_plans(void **state)
 {
   static const uint32_t shapes[][2] = { { 1, 2 }, { 2, 1 }, { 2, 2 }, { 4, 1 }, { 3, 2 } };
@@ -178,6 +212,7 @@ int main(void)
     cmocka_unit_test(test_messages_cross),
     cmocka_unit_test(test_messages_of_an_exchange_have_no_order),
     cmocka_unit_test(test_groups_cross),
+    cmocka_unit_test(test_a_gate_that_cannot_be_made),
     cmocka_unit_test(test_random_plans),
     cmocka_unit_test(test_unlike_collectives),
     cmocka_unit_test(test_messages_in_another_order),

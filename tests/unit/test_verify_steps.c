@@ -308,6 +308,27 @@ static void test_a_block_that_takes_a_residents_place(void **state)
   expect_safe(TAKE_PLACE "  record     comm     e1\n  wait       compute  e1\n", 0);
 }
 
+/* A step that frees a resident allocates it again: its block may be one that is still copied out. */
+static void test_a_resident_that_the_step_frees(void **state)
+{
+  (void)state;
+#define FREE_WHILE_COPIED(marks)                                                                   \
+  "offsim-plan 1\nranks 1\nrank 0\n  resident   compute  %0 " X "  kernel     compute  " KERNEL    \
+  " -> %0\n  record     compute  e0\n  wait       d2h      e0\n"                                   \
+  "  host_alloc host     %1 x fp32[1024] 4096 bytes pinned_host\n"                                 \
+  "  d2h        d2h      %0 -> %1\n  free       compute  %0" marks "\n  host_free  host     %1\n"
+  checked c;
+  check(&c, FREE_WHILE_COPIED(""));
+  const finding *f = error_of(&c);
+  assert_int_equal(f->kind, FINDING_BLOCK_REUSED);
+  assert_true(f->step_before);
+  assert_int_equal(f->first, 4);
+  assert_int_equal(f->second, 0);
+  release(&c);
+  expect_safe(FREE_WHILE_COPIED(" after d2h"), 0);
+  expect_safe(FREE_WHILE_COPIED("") "  record     d2h      e1\n  wait       compute  e1\n", 0);
+}
+
 /* The wait for the step before must not be called redundant. */
 static void test_a_wait_for_the_step_before_is_of_use(void **state)
 {
@@ -331,6 +352,7 @@ int main(void)
     cmocka_unit_test(test_a_wait_that_adds_nothing),
     cmocka_unit_test(test_reads_of_the_step_before_are_one_race),
     cmocka_unit_test(test_a_block_that_takes_a_residents_place),
+    cmocka_unit_test(test_a_resident_that_the_step_frees),
     cmocka_unit_test(test_members_that_the_plan_does_not_have),
     cmocka_unit_test(test_collectives_in_another_order),
     cmocka_unit_test(test_knowledge_travels_through_collectives),
