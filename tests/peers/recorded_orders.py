@@ -16,9 +16,9 @@ def on_stream(stream):
     streams.current = before
 
 
-def print_orders(order):
+def print_orders(order, package=""):
     """Loads the file that the command line names; `order(module, job)` gives the events of each job of standard input."""
-    spec = importlib.util.spec_from_file_location(pathlib.Path(sys.argv[1]).stem, sys.argv[1])
+    spec = importlib.util.spec_from_file_location(package + pathlib.Path(sys.argv[1]).stem, sys.argv[1])
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

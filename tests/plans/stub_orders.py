@@ -1,0 +1,52 @@
+"""The copies and waits of a plan's step in the form of tests/peers/stub_torch.py."""
+
+import math
+import re
+
+from saved_tensors import lines_of
+
+SHAPE = re.compile(r"\[([\d,]+)\]")
+
+
+class Reader:
+    """Reads a step's lines. A subclass says how far compute is, from the kernels that it is shown."""
+
+    copying = ("d2h", "h2d")
+
+    def __init__(self, text):
+        self.events, self.recorded, self.elements = [], {}, {}
+        self.copies, self.number, self.sources = {}, {}, {}  # number: by host buffer; sources: device buffers copied out
+        self.lasting = []  # device buffers that stay, to copy back into
+        lines, gathers = lines_of(text)
+        for kind, _, rest in lines:
+            if kind == "d2h":
+                self.sources.setdefault(rest.split()[0].split("{")[0], len(self.sources))
+        for i, (kind, stream, rest) in enumerate(lines):
+            if i in gathers:
+                self.events.append(["clone", stream])
+            else:
+                self.read(kind, stream, rest, rest.split())
+
+    def read(self, kind, stream, rest, words):
+        if kind in ("alloc", "host_alloc", "resident"):
+            self.elements[words[0]] = math.prod(int(size) for size in SHAPE.search(rest)[1].split(","))
+            if kind == "resident" and " bytes reload" in rest:
+                self.lasting.append(words[0])
+        elif kind == "kernel" and stream == "compute":
+            self.kernel(rest)
+        elif kind == "record":
+            self.recorded[words[0]] = (stream, self.copies.get(stream, 0) if stream in self.copying else self.point())
+        elif kind == "wait" and {stream, self.recorded[words[0]][0]} <= {"compute", *self.copying}:
+            self.events.append(["wait", stream, *self.recorded[words[0]]])
+        elif kind == "host_wait":
+            self.events.append(["sync", self.recorded[words[0]][0]])
+        elif kind in ("d2h", "h2d"):
+            self.copy(kind, stream, words[0].split("{")[0], words[2].split("{")[0])
+
+    def copy(self, kind, stream, source, destination):
+        host = destination if kind == "d2h" else source
+        if kind == "d2h":
+            self.number[host] = len(self.number)
+        self.copies[stream] = self.copies.get(stream, 0) + 1
+        self.events.append([kind, stream, self.number[host], self.elements[host],
+                            *([self.lasting.index(destination)] if destination in self.lasting else [])])
