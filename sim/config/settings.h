@@ -81,6 +81,7 @@ typedef struct derived_settings {
   bool layer_wise_layout;       /* and parameters are in buffers that keep matrices whole */
   software_release software;    /* what software.container brings */
   int megatron_day;             /* of Megatron-LM's code, as a number, 20260530; 0: the newest */
+  bool shares_placeholders;     /* Megatron-LM's linears do (sim/residents/workspaces.h) */
   bool weighs_expert_outputs;   /* the router's probabilities multiply outputs, not activations */
   bool *layer_is_moe;           /* [num_layers] */
   /* hf [num_layers]: with a sliding window; with rotary tables */

@@ -31,14 +31,19 @@ enum { RELEASE_COUNT = sizeof releases / sizeof releases[0] };
 
 /*
  * Megatron-LM's images have a Transformer Engine of their own, by the day from which main pins it
- * (pyproject.toml). Before the first, the PyTorch image's counts.
+ * (docker/Dockerfile.ci.dev, then pyproject.toml), and the PyTorch image from which main builds them
+ * since. Before the first, and with an older PyTorch image, that image's counts: the images with
+ * long-time support had their own until November 2025.
  */
 static const struct pin {
-  int day, transformer_engine;
+  int day, image; /* 20251014; 2509: 25.09 */
+  int transformer_engine;
 } pins[] = {
-  { 20251014, V(2, 8) },  { 20251021, V(2, 9) },  { 20251205, V(2, 10) }, { 20260114, V(2, 11) },
-  { 20260127, V(2, 12) }, { 20260311, V(2, 13) }, { 20260327, V(2, 14) }, { 20260512, V(2, 15) },
-  { 20260530, V(2, 16) }, { 20260714, V(2, 17) },
+  { 20250705, 2505, V(2, 5) },  { 20250805, 2506, V(2, 6) },  { 20250828, 2506, V(2, 7) },
+  { 20251014, 2509, V(2, 8) },  { 20251021, 2509, V(2, 9) },  { 20251205, 2509, V(2, 10) },
+  { 20260114, 2509, V(2, 11) }, { 20260127, 2509, V(2, 12) }, { 20260311, 2509, V(2, 13) },
+  { 20260327, 2509, V(2, 14) }, { 20260512, 2509, V(2, 15) }, { 20260530, 2509, V(2, 16) },
+  { 20260714, 2509, V(2, 17) },
 };
 
 enum { PIN_COUNT = sizeof pins / sizeof pins[0] };
@@ -89,14 +94,13 @@ bool software_day_of(const char *text, int *day)
   return month >= 1 && month <= 12 && date >= 1 && date <= 31;
 }
 
-int software_engine_of_megatron(int day, int image)
+void software_take_engine_of_megatron(software_release *image, int day)
 {
-  int engine = image;
+  int age = 100 * (image->year - 2000) + image->month;
 
   for (int i = 0; i < PIN_COUNT && pins[i].day <= day; i++) {
-    engine = pins[i].transformer_engine;
+    if (pins[i].image <= age) image->transformer_engine = pins[i].transformer_engine;
   }
-  return engine;
 }
 
 bool software_release_of(const char *name, software_release *release)

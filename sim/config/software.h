@@ -25,8 +25,8 @@ bool software_release_of(const char *name, software_release *release);
 /* "2026-05-30" as the number 20260530. False: the text has another form. */
 bool software_day_of(const char *text, int *day);
 
-/* The Transformer Engine of Megatron-LM's own image on that day (20260530; 0: none); without one, the
- * PyTorch image's. */
-int software_engine_of_megatron(int day, int image);
+/* Gives the image the Transformer Engine that Megatron-LM's main pinned on `day` (20260530; 0: none) for
+ * images of its age. */
+void software_take_engine_of_megatron(software_release *image, int day);
 
 #endif

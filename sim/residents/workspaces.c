@@ -12,8 +12,9 @@
 #include "sim/residents/optimizer_states.h"
 
 enum {
-  TE_ROUTER_GEMM = SOFTWARE_VERSION(2, 0), /* general_gemm, which the router calls */
-  TE_SHARED_PLACEHOLDERS = SOFTWARE_VERSION(2, 4),
+  TE_ROUTER_GEMM = SOFTWARE_VERSION(2, 0),         /* general_gemm, which the router calls */
+  TE_SHARED_PLACEHOLDERS = SOFTWARE_VERSION(2, 3), /* ba5dc5dd */
+  TE_GROUPED_SHARED_PLACEHOLDERS = SOFTWARE_VERSION(2, 10), /* d2945c6a */
   GROUPED_GEMM_STREAMS = 4,
   SMALL_TENSORS = 9,
   YARN_POSITIONS = 4096 /* original_max_position_embeddings (transformer_config.py, 3318) */
@@ -239,11 +240,17 @@ void write_forward_workspaces(static_writer *w)
   write_rotary(w);
 }
 
-/* Weights of linears; the router's and the shared experts' gate are plain matrix products. */
-static bool has_placeholder(const parameter *p)
+/* The router's and the shared experts' gate are plain matrix products. */
+static bool shares_placeholder(const settings *s, const parameter *p)
 {
-  if (p->role == PARAMETER_OUTPUT) return true;
-  return p->role == PARAMETER_WEIGHT && p->is_linear;
+  int engine = s->derived.software.transformer_engine;
+  bool output = p->role == PARAMETER_OUTPUT;
+
+  if (engine < TE_SHARED_PLACEHOLDERS || !(output || (p->role == PARAMETER_WEIGHT && p->is_linear)))
+    return false;
+  if (p->is_expert && s->model.moe_grouped_gemm)
+    return experts_are_grouped_by_te(s) && engine >= TE_GROUPED_SHARED_PLACEHOLDERS;
+  return s->derived.shares_placeholders || (uses_te(s) && !output);
 }
 
 static bool same_shape(const parameter *p, const parameter *q)
@@ -252,10 +259,10 @@ static bool same_shape(const parameter *p, const parameter *q)
 }
 
 /* O(parameters^2 / 2) in the worst case; layers repeat, so the search ends early. */
-static bool is_first_of_shape(const parameter_list *list, uint32_t index)
+static bool is_first_of_shape(const settings *s, const parameter_list *list, uint32_t index)
 {
   for (uint32_t i = 0; i < index; i++)
-    if (has_placeholder(&list->items[i]) && same_shape(&list->items[i], &list->items[index]))
+    if (shares_placeholder(s, &list->items[i]) && same_shape(&list->items[i], &list->items[index]))
       return false;
   return true;
 }
@@ -263,12 +270,10 @@ static bool is_first_of_shape(const parameter_list *list, uint32_t index)
 static void write_gradient_placeholders(static_writer *w)
 {
   const settings *s = w->s;
-  if (!s->training.gradient_accumulation_fusion ||
-      s->derived.software.transformer_engine < TE_SHARED_PLACEHOLDERS)
-    return;
+  if (!s->training.gradient_accumulation_fusion) return;
   for (uint32_t i = w->parameters.count; i-- > 0;) {
     const parameter *p = &w->parameters.items[i];
-    if (has_placeholder(p) && is_first_of_shape(&w->parameters, i))
+    if (shares_placeholder(s, p) && is_first_of_shape(s, &w->parameters, i))
       static_take(w, "gradient_placeholder", CLASS_WORKSPACE, (dtype)p->type,
                   parameter_elements(p) * dtype_bytes((dtype)p->type), i);
   }

@@ -13,7 +13,9 @@
  *
  * Fused weight gradients (gradient_accumulation_fusion): GEMMs add to the gradient buffer, and
  * autograd gets a placeholder in the weight's shape. Transformer Engine (pytorch/module/base.py,
- * get_dummy_wgrad; from 2.4 on) keeps one placeholder for each distinct shape.
+ * get_dummy_wgrad) keeps one placeholder for each distinct shape: for linears from 2.3 on, for grouped
+ * ones from 2.10 on, and for Megatron-LM's own linears, the output layer among them, since 1 August 2025
+ * (core/tensor_parallel/layers.py, e7c55de9). Before, autograd freed each.
  *
  * fp8 weights: Transformer Engine quantises a weight at the first micro-batch and keeps the copies
  * (pytorch/module/base.py, _fp8_workspaces): one by rows, and one by columns for the input

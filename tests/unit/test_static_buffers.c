@@ -254,21 +254,40 @@ static void sequence_parallel_output_layers_keep_a_buffer(void **state)
   arena_release(&a);
 }
 
+/* Five shapes: output layer, fc1, fc2, projection, qkv. With experts no fc1 and fc2, but theirs, grouped. */
 static void fused_gradients_leave_one_placeholder_a_shape(void **state)
 {
   (void)state;
-  static const char *const keys[][2] = { { "training.gradient_accumulation_fusion", "true" },
-                                         { "parallel.pipeline_model_parallel_size", "2" },
-                                         { NULL, NULL } };
-  arena a = { 0 };
-  settings s;
-  small_gpt(&s, keys, &a);
-  static_allocation_list list = static_allocations(&s, 90, 1, &a);
-  int count = 0;
-  for (uint32_t i = 0; i < list.count; i++)
-    count += strcmp(list.items[i].name, "gradient_placeholder") == 0;
-  assert_int_equal(count, 5); /* output layer, fc1, fc2, projection, qkv */
-  arena_release(&a);
+  static const struct {
+    const char *container, *day, *experts;
+    int count;
+  } cases[] = {
+    { "pytorch:26.04-py3", "2026-08-01", "", 5 },  { "pytorch:26.04-py3", "2026-08-01", "4", 5 },
+    { "pytorch:25.09-py3", "2025-12-04", "", 5 },  { "pytorch:25.09-py3", "2025-12-04", "4", 3 },
+    { "pytorch:25.09-py3", "2025-12-05", "4", 5 }, { "pytorch:25.05-py3", "2025-07-05", "", 4 },
+    { "pytorch:25.05-py3", "2025-07-05", "4", 2 }, { "pytorch:25.04-py3", "2025-07-05", "", 0 },
+    { "pytorch:24.01-py3", "2025-10-12", "", 0 },
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    const char *const keys[][2] = {
+      { "training.gradient_accumulation_fusion", "true" },
+      { "parallel.pipeline_model_parallel_size", "2" },
+      { "software.container", cases[i].container },
+      { "software.megatron_day", cases[i].day },
+      { cases[i].experts[0] ? "model.num_experts" : NULL, cases[i].experts },
+      { "model.moe_grouped_gemm", "true" },
+      { NULL, NULL },
+    };
+    arena a = { 0 };
+    settings s;
+    small_gpt(&s, keys, &a);
+    static_allocation_list list = static_allocations(&s, 90, 1, &a);
+    int count = 0;
+    for (uint32_t j = 0; j < list.count; j++)
+      count += strcmp(list.items[j].name, "gradient_placeholder") == 0;
+    assert_int_equal(count, cases[i].count);
+    arena_release(&a);
+  }
 }
 
 static int count_of(const static_allocation_list *list, const char *name, buffer_class class,

@@ -43,16 +43,13 @@ static bool resolve_megatron(settings *s, diag *d)
   return true;
 }
 
-/* Megatron-LM 26596307 (!2668). Without the day, the image decides. */
-static bool weighs_expert_outputs(const settings *s)
+/* Whether Megatron-LM is older than `day`; without its day, whether the image is older than that month. */
+static bool megatron_is_older_than(const settings *s, int day)
 {
   software_release image = s->derived.software;
-  bool older_image = image.year < 2025 || (image.year == 2025 && image.month < 4);
+  int month = 100 * image.year + image.month;
 
-  if (uses_hf(s)) {
-    return false;
-  }
-  return s->derived.megatron_day > 0 ? s->derived.megatron_day < 20250409 : older_image;
+  return s->derived.megatron_day > 0 ? s->derived.megatron_day < day : month < day / 100;
 }
 
 bool resolve_software(settings *s, arena *a, diag *d)
@@ -67,9 +64,10 @@ bool resolve_software(settings *s, arena *a, diag *d)
             s->software.container)) {
     return false;
   }
-  s->derived.software.transformer_engine =
-      software_engine_of_megatron(s->derived.megatron_day, s->derived.software.transformer_engine);
-  s->derived.weighs_expert_outputs = weighs_expert_outputs(s);
+  software_take_engine_of_megatron(&s->derived.software, s->derived.megatron_day);
+  s->derived.weighs_expert_outputs =
+      !uses_hf(s) && megatron_is_older_than(s, 20250409);                /* 26596307 */
+  s->derived.shares_placeholders = !megatron_is_older_than(s, 20250801); /* e7c55de9 */
   return true;
 }
 
@@ -78,12 +76,9 @@ bool resolve_software(settings *s, arena *a, diag *d)
 void resolve_layer_wise_layout(settings *s)
 {
   setting_key key = KEY_parallel_use_layer_wise_param_layout;
-  software_release image = s->derived.software;
-  bool older_image = image.year < 2026 || (image.year == 2026 && image.month < 5);
-  bool older = s->derived.megatron_day > 0 ? s->derived.megatron_day < 20260521
-                                           : s->given[KEY_software_container] && older_image;
+  bool dated = s->derived.megatron_day > 0 || s->given[KEY_software_container];
 
-  if (!s->given[key] && older) {
+  if (!s->given[key] && dated && megatron_is_older_than(s, 20260521)) {
     s->parallel.use_layer_wise_param_layout = false;
   }
   s->derived.layer_wise_layout =
