@@ -58,7 +58,7 @@ void block_store_release(block_store *s)
   assert(blocks_hold(s));
   for (uint32_t p = 0; p < ALLOCATOR_POOLS; p++) {
     if (s->pools[p] == NULL) continue;
-    free_bins_release(&s->pools[p]->bins);
+    assert(free_bins_hold(&s->pools[p]->bins, s->blocks.items));
     ARRAY_FREE(&s->pools[p]->unmapped);
     free(s->pools[p]);
   }
@@ -109,9 +109,7 @@ static void delete_block(block_store *s, uint32_t b)
 static inline void flush_recent(block_store *s, block_pool *pool)
 {
   if (pool->recent == BLOCK_NONE) return;
-  const memory_block *v = at(s, pool->recent);
-  assert(v->state == BLOCK_FREE);
-  free_bins_insert(&pool->bins, v->size_bytes, v->address, pool->recent);
+  free_bins_insert(&pool->bins, s->blocks.items, pool->recent);
   pool->recent = BLOCK_NONE;
 }
 
@@ -126,14 +124,13 @@ static inline void free_insert(block_store *s, uint32_t b)
 
 static inline void free_remove(block_store *s, uint32_t b)
 {
-  const memory_block *v = at(s, b);
-  block_pool *pool = s->pools[v->pool];
+  block_pool *pool = s->pools[at(s, b)->pool];
 
-  assert(v->state == BLOCK_FREE);
+  assert(at(s, b)->state == BLOCK_FREE);
   if (pool->recent == b)
     pool->recent = BLOCK_NONE;
   else
-    free_bins_remove(&pool->bins, v->size_bytes, v->address);
+    free_bins_remove(&pool->bins, s->blocks.items, b);
 }
 
 /* Cuts a new block of the given state off `b`, from `size_bytes` on. It is in no list yet. */
@@ -251,10 +248,9 @@ static uint32_t take_expandable_fit(block_store *s, block_pool *pool, uint32_t b
                                     free_place next, bool more)
 {
   while (more) {
-    uint32_t b = free_bins_at(&pool->bins, next)->block;
-    if (expandable_size(s, b) >= expandable_size(s, best)) break;
-    best = b;
-    more = free_bins_next(&pool->bins, &next);
+    if (expandable_size(s, next.block) >= expandable_size(s, best)) break;
+    best = next.block;
+    more = free_bins_next(&pool->bins, s->blocks.items, &next);
   }
   assert(expandable_size(s, best) >= at(s, best)->size_bytes);
   free_remove(s, best);
@@ -263,12 +259,11 @@ static uint32_t take_expandable_fit(block_store *s, block_pool *pool, uint32_t b
 
 /* Whether `recent` fits and precedes the bins' best fit in the order of (size, address). */
 static bool recent_is_best(block_store *s, const block_pool *pool, int64_t size_bytes, bool found,
-                           free_place place)
+                           const free_place *place)
 {
   if (pool->recent == BLOCK_NONE || at(s, pool->recent)->size_bytes < size_bytes) return false;
   if (!found) return true;
-  const memory_block *r = at(s, pool->recent);
-  const free_entry *e = free_bins_at(&pool->bins, place);
+  const memory_block *r = at(s, pool->recent), *e = at(s, place->block);
   return r->size_bytes < e->size_bytes ||
          (r->size_bytes == e->size_bytes && r->address < e->address);
 }
@@ -277,26 +272,26 @@ uint32_t block_take_best_fit(block_store *s, uint32_t pool_number, int64_t size_
 {
   block_pool *pool = s->pools[pool_number];
   free_place place;
-  bool found = free_bins_best_fit(&pool->bins, size_bytes, &place);
+  bool found = free_bins_best_fit(&pool->bins, s->blocks.items, size_bytes, &place);
 
-  if (recent_is_best(s, pool, size_bytes, found, place)) {
+  if (recent_is_best(s, pool, size_bytes, found, &place)) {
     if (s->expandable) return take_expandable_fit(s, pool, pool->recent, place, found);
     uint32_t b = pool->recent;
     pool->recent = BLOCK_NONE;
     return b;
   }
   if (!found) return BLOCK_NONE;
-  uint32_t b = free_bins_at(&pool->bins, place)->block;
+  uint32_t b = place.block;
   assert(at(s, b)->size_bytes >= size_bytes);
   if (!s->expandable || expandable_size(s, b) == at(s, b)->size_bytes) {
-    free_bins_remove_at(&pool->bins, place);
+    free_bins_remove_at(&pool->bins, s->blocks.items, &place);
     return b;
   }
   /* A block before unmapped space: only the bins show whether the next block could grow less. */
   flush_recent(s, pool);
-  found = free_bins_best_fit(&pool->bins, size_bytes, &place);
-  assert(found && free_bins_at(&pool->bins, place)->block == b && "`recent` is not better");
-  bool more = free_bins_next(&pool->bins, &place);
+  found = free_bins_best_fit(&pool->bins, s->blocks.items, size_bytes, &place);
+  assert(found && place.block == b && "`recent` is not better");
+  bool more = free_bins_next(&pool->bins, s->blocks.items, &place);
   return take_expandable_fit(s, pool, b, place, more);
 }
 
@@ -485,9 +480,9 @@ static void empty_pool(block_store *s, block_pool *pool)
   flush_recent(s, pool);
   assert(pool->recent == BLOCK_NONE);
   /* Collects the blocks first, because releasing them changes the bins. */
-  for (bool more = free_bins_best_fit(&pool->bins, 1, &place); more;
-       more = free_bins_next(&pool->bins, &place))
-    *ARRAY_PUSH(&found) = free_bins_at(&pool->bins, place)->block;
+  for (bool more = free_bins_best_fit(&pool->bins, s->blocks.items, 1, &place); more;
+       more = free_bins_next(&pool->bins, s->blocks.items, &place))
+    *ARRAY_PUSH(&found) = place.block;
   for (uint32_t i = 0; i < found.count; i++) {
     uint32_t b = found.items[i];
     if (s->expandable)

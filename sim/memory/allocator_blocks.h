@@ -16,27 +16,11 @@
 #ifndef OFFSIM_SIM_MEMORY_ALLOCATOR_BLOCKS_H
 #define OFFSIM_SIM_MEMORY_ALLOCATOR_BLOCKS_H
 
-#include "sim/memory/caching_allocator.h"
 #include "sim/memory/free_bins.h"
-
-#define BLOCK_NONE ALLOCATOR_NO_BLOCK
 
 enum {
   ALLOCATOR_POOLS = 2 * ALLOCATOR_MAX_STREAMS,
 };
-
-typedef enum block_state { BLOCK_FREE, BLOCK_USED, BLOCK_WAITING, BLOCK_UNMAPPED } block_state;
-
-typedef struct memory_block {
-  int64_t address;
-  int64_t size_bytes;      /* a multiple of 512; 0: an unused record */
-  uint32_t previous, next; /* neighbours in the segment, BLOCK_NONE at its ends */
-  uint32_t tail_bytes;     /* size less rounded request */
-  uint16_t event_count;    /* events that a WAITING block still waits for: at most one for each
-                            * stream */
-  uint8_t pool;            /* 2 * stream + (large ? 1 : 0) */
-  uint8_t state;           /* block_state */
-} memory_block;
 
 /* Blocks by index; unused records are a list through `next`. */
 typedef struct block_array {

@@ -1,14 +1,10 @@
 #include "sim/memory/free_bins.h"
 
 #include <assert.h>
-#include <string.h>
-
-#include "sim/base/array.h"
 
 enum {
   UNIT_BITS = 9, /* 512 bytes */
   SUB_BITS = 4,  /* bins an octave, as a power of two */
-  FEW = 6,       /* up to this many entries are searched and moved one by one */
 };
 
 /* Exact below 2^SUB_BITS units, then the octave and the SUB_BITS bits after the leading one. */
@@ -21,47 +17,15 @@ static uint32_t bin_of(int64_t size_bytes)
   return (shift << SUB_BITS) + (uint32_t)(units >> shift);
 }
 
-static bool below(const free_entry *e, int64_t size_bytes, int64_t address)
+static bool has_blocks(const free_bins *f, uint32_t bin)
 {
-  return e->size_bytes < size_bytes || (e->size_bytes == size_bytes && e->address < address);
+  return f->words[bin / 64] >> (bin % 64) & 1;
 }
 
-/* First index whose (size, address) is not less than the given one. */
-static uint32_t lower_bound(const free_bin *bin, int64_t size_bytes, int64_t address)
+static bool precedes(const memory_block *a, const memory_block *b)
 {
-  uint32_t low = 0, high = bin->count;
-
-  while (high - low > FEW) {
-    uint32_t middle = (low + high) / 2;
-    if (below(&bin->items[middle], size_bytes, address))
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  while (low < high && below(&bin->items[low], size_bytes, address))
-    low++;
-  return low;
-}
-
-/* Moves `count` entries by one place. Mostly there are none or one, where a call costs more. */
-static void move_up(free_entry *first, uint32_t count)
-{
-  if (count > FEW) {
-    memmove(first + 1, first, count * sizeof *first);
-    return;
-  }
-  for (uint32_t i = count; i > 0; i--)
-    first[i] = first[i - 1];
-}
-
-static void move_down(free_entry *first, uint32_t count)
-{
-  if (count > FEW) {
-    memmove(first - 1, first, count * sizeof *first);
-    return;
-  }
-  for (uint32_t i = 0; i < count; i++)
-    (first + i)[-1] = first[i];
+  return a->size_bytes < b->size_bytes ||
+         (a->size_bytes == b->size_bytes && a->address < b->address);
 }
 
 /* First bin at or after `bin` that is not empty; false if there is none. */
@@ -83,103 +47,111 @@ static bool next_bin(const free_bins *f, uint32_t bin, uint32_t *found)
   return true;
 }
 
-void free_bins_insert(free_bins *f, int64_t size_bytes, int64_t address, uint32_t block)
+/* The first block of the first bin from `bin` on that is not empty. */
+static bool first_from(const free_bins *f, uint32_t bin, free_place *place)
 {
-  uint32_t b = bin_of(size_bytes);
-  free_bin *bin = &f->bins[b];
-  uint32_t index = lower_bound(bin, size_bytes, address);
+  if (!next_bin(f, bin, &place->bin)) return false;
+  place->before = BLOCK_NONE;
+  place->block = f->first[place->bin];
+  return true;
+}
+
+void free_bins_insert(free_bins *f, memory_block *blocks, uint32_t block)
+{
+  memory_block *b = &blocks[block];
+  uint32_t bin = bin_of(b->size_bytes), *link = &f->first[bin];
+
+  assert(b->size_bytes > 0 && b->state == BLOCK_FREE);
+  if (has_blocks(f, bin)) {
+    while (*link != BLOCK_NONE && precedes(&blocks[*link], b))
+      link = &blocks[*link].next_free;
+    assert(*link != block && "it is not there yet");
+    b->next_free = *link;
+  } else {
+    b->next_free = BLOCK_NONE;
+    f->words[bin / 64] |= UINT64_C(1) << (bin % 64);
+    f->summary |= UINT64_C(1) << (bin / 64);
+  }
+  *link = block;
+}
+
+static void note_empty(free_bins *f, uint32_t bin)
+{
+  f->words[bin / 64] &= ~(UINT64_C(1) << (bin % 64));
+  if (f->words[bin / 64] == 0) f->summary &= ~(UINT64_C(1) << (bin / 64));
+}
+
+void free_bins_remove_at(free_bins *f, memory_block *blocks, const free_place *place)
+{
+  uint32_t next = blocks[place->block].next_free;
+
+  assert(has_blocks(f, place->bin));
+  if (place->before != BLOCK_NONE)
+    blocks[place->before].next_free = next;
+  else if (next != BLOCK_NONE)
+    f->first[place->bin] = next;
+  else
+    note_empty(f, place->bin);
+}
+
+void free_bins_remove(free_bins *f, memory_block *blocks, uint32_t block)
+{
+  uint32_t bin = bin_of(blocks[block].size_bytes);
+  free_place place = { .bin = bin, .before = BLOCK_NONE, .block = f->first[bin] };
+
+  assert(has_blocks(f, bin));
+  while (place.block != block) {
+    place.before = place.block;
+    place.block = blocks[place.block].next_free;
+    assert(place.block != BLOCK_NONE && "it is in its bin");
+  }
+  free_bins_remove_at(f, blocks, &place);
+}
+
+bool free_bins_best_fit(const free_bins *f, const memory_block *blocks, int64_t size_bytes,
+                        free_place *place)
+{
+  uint32_t bin = bin_of(size_bytes);
 
   assert(size_bytes > 0);
-  (void)ARRAY_PUSH(bin);
-  move_up(&bin->items[index], bin->count - 1 - index);
-  bin->items[index] = (free_entry){ .size_bytes = size_bytes, .address = address, .block = block };
-  f->words[b / 64] |= UINT64_C(1) << (b % 64);
-  f->summary |= UINT64_C(1) << (b / 64);
-}
-
-void free_bins_remove_at(free_bins *f, free_place place)
-{
-  free_bin *bin = &f->bins[place.bin];
-
-  assert(place.index < bin->count);
-  bin->count--;
-  move_down(&bin->items[place.index + 1], bin->count - place.index);
-  if (bin->count != 0) return;
-  f->words[place.bin / 64] &= ~(UINT64_C(1) << (place.bin % 64));
-  if (f->words[place.bin / 64] == 0) f->summary &= ~(UINT64_C(1) << (place.bin / 64));
-}
-
-void free_bins_remove(free_bins *f, int64_t size_bytes, int64_t address)
-{
-  free_place place = { .bin = bin_of(size_bytes) };
-
-  place.index = lower_bound(&f->bins[place.bin], size_bytes, address);
-  assert(place.index < f->bins[place.bin].count);
-  assert(free_bins_at(f, place)->address == address &&
-         free_bins_at(f, place)->size_bytes == size_bytes);
-  free_bins_remove_at(f, place);
-}
-
-bool free_bins_best_fit(const free_bins *f, int64_t size_bytes, free_place *place)
-{
-  uint32_t b = bin_of(size_bytes);
-  const free_bin *bin = &f->bins[b];
-
-  assert(size_bytes > 0);
-  if (bin->count != 0) {
-    uint32_t index = lower_bound(bin, size_bytes, 0);
-    if (index < bin->count) {
-      *place = (free_place){ .bin = b, .index = index };
-      return true;
+  if (has_blocks(f, bin)) {
+    *place = (free_place){ .bin = bin, .before = BLOCK_NONE, .block = f->first[bin] };
+    for (; place->block != BLOCK_NONE; place->block = blocks[place->block].next_free) {
+      if (blocks[place->block].size_bytes >= size_bytes) return true;
+      place->before = place->block;
     }
   }
-  place->index = 0;
-  return next_bin(f, b + 1, &place->bin);
+  return first_from(f, bin + 1, place);
 }
 
-bool free_bins_next(const free_bins *f, free_place *place)
+bool free_bins_next(const free_bins *f, const memory_block *blocks, free_place *place)
 {
-  assert(place->bin < FREE_BIN_COUNT && place->index < f->bins[place->bin].count);
-  if (place->index + 1 < f->bins[place->bin].count) {
-    place->index++;
-    return true;
-  }
-  place->index = 0;
-  return next_bin(f, place->bin + 1, &place->bin);
+  uint32_t next = blocks[place->block].next_free;
+
+  assert(has_blocks(f, place->bin));
+  if (next == BLOCK_NONE) return first_from(f, place->bin + 1, place);
+  place->before = place->block;
+  place->block = next;
+  return true;
 }
 
-static bool bin_holds(const free_bins *f, uint32_t b)
+static bool bin_holds(const free_bins *f, const memory_block *blocks, uint32_t bin)
 {
-  const free_bin *bin = &f->bins[b];
-  if (!(f->words[b / 64] >> (b % 64) & 1)) return false;
-  for (uint32_t i = 0; i < bin->count; i++) {
-    const free_entry *e = &bin->items[i];
-    if (bin_of(e->size_bytes) != b || e->size_bytes % (1 << UNIT_BITS) != 0) return false;
-    if (i > 0 && !below(&bin->items[i - 1], e->size_bytes, e->address)) return false;
+  for (uint32_t b = f->first[bin]; b != BLOCK_NONE; b = blocks[b].next_free) {
+    const memory_block *v = &blocks[b];
+    if (v->state != BLOCK_FREE || v->size_bytes % (1 << UNIT_BITS) != 0) return false;
+    if (bin_of(v->size_bytes) != bin) return false;
+    if (v->next_free != BLOCK_NONE && !precedes(v, &blocks[v->next_free])) return false;
   }
   return true;
 }
 
-/* Each bin is sorted and has only its own sizes; the bitmap says which bins have blocks. Most have none. */
-static bool bins_hold(const free_bins *f)
+bool free_bins_hold(const free_bins *f, const memory_block *blocks)
 {
-  uint32_t bits = 0;
   for (uint32_t w = 0; w < FREE_BIN_WORDS; w++) {
     if ((f->summary >> w & 1) != (f->words[w] != 0)) return false;
-    bits += (uint32_t)__builtin_popcountll(f->words[w]);
+    for (uint64_t left = f->words[w]; left != 0; left &= left - 1)
+      if (!bin_holds(f, blocks, w * 64 + (uint32_t)__builtin_ctzll(left))) return false;
   }
-  for (uint32_t b = 0; b < FREE_BIN_COUNT; b++) {
-    if (f->bins[b].count == 0) continue;
-    if (!bin_holds(f, b)) return false;
-    bits--;
-  }
-  return bits == 0;
-}
-
-void free_bins_release(free_bins *f)
-{
-  assert(bins_hold(f));
-  for (uint32_t b = 0; b < FREE_BIN_COUNT; b++)
-    if (f->bins[b].items != NULL) ARRAY_FREE(&f->bins[b]);
-  memset(f, 0, sizeof *f);
+  return true;
 }

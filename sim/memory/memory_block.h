@@ -1,0 +1,26 @@
+/* The record of a block: a part of a segment, or of address space (allocator_blocks.h). */
+#ifndef OFFSIM_SIM_MEMORY_MEMORY_BLOCK_H
+#define OFFSIM_SIM_MEMORY_MEMORY_BLOCK_H
+
+#include "sim/memory/caching_allocator.h"
+
+#define BLOCK_NONE ALLOCATOR_NO_BLOCK
+
+typedef enum block_state { BLOCK_FREE, BLOCK_USED, BLOCK_WAITING, BLOCK_UNMAPPED } block_state;
+
+/* Two of them fill a line of the CPU's cache. */
+typedef struct memory_block {
+  int64_t address;
+  int64_t size_bytes;      /* a multiple of 512; 0: an unused record */
+  uint32_t previous, next; /* neighbours in the segment, BLOCK_NONE at its ends */
+  union {
+    uint32_t tail_bytes; /* USED, WAITING: size less rounded request */
+    uint32_t next_free;  /* FREE, in a bin: the next one there (free_bins.h) */
+  };
+  uint16_t event_count; /* events that a WAITING block still waits for: at most one for each
+                         * stream */
+  uint8_t pool;         /* 2 * stream + (large ? 1 : 0) */
+  uint8_t state;        /* block_state */
+} memory_block;
+
+#endif
