@@ -36,8 +36,10 @@ typedef struct lasting_array {
 
 struct replay {
   replay_options options;
-  caching_allocator *in_order; /* NULL with expandable segments, one allocator, the clock alone */
-  allocator_stats counted;     /* ... then these are the figures */
+  caching_allocator
+      *in_order;           /* blocks with tails; NULL with expandable segments, one allocator, the
+                                * clock alone */
+  allocator_stats counted; /* in program order, unless one allocator has these figures */
   caching_allocator *on_clock;
   pinned_pool *host;
   clock_events events;
@@ -120,37 +122,46 @@ typedef struct pass {
 /*
  * In program order: freed blocks return to their pool at once.
  *
- * Expandable segments split every block to its request, so what is allocated is the sum of the rounded
- * requests wherever the blocks lie: no allocator is needed to know it.
+ * Small blocks, and all in expandable segments, are split to their request, so what they allocate is the
+ * sum of the rounded requests wherever they lie: only the others need an allocator.
  */
 static const allocator_stats *stats_in_order(const replay *r)
 {
-  if (r->options.one_allocator) return caching_allocator_stats(r->on_clock);
-  return r->in_order != NULL ? caching_allocator_stats(r->in_order) : &r->counted;
+  return r->options.one_allocator ? caching_allocator_stats(r->on_clock) : &r->counted;
 }
 
-static void count(replay *r, int64_t bytes)
+static void count(allocator_measure *m, int64_t bytes)
 {
-  allocator_measure *m = &r->counted.allocated;
   m->current_bytes += bytes;
   assert(m->current_bytes >= 0 && m->current_bytes % ALLOCATOR_ROUNDING_BYTES == 0);
   m->peak_bytes = max_i64(m->peak_bytes, m->current_bytes);
-  r->counted.requested = *m;
+}
+
+static int64_t rounded_bytes(const pass *p, uint32_t id)
+{
+  return round_up(p->plan->buffers.items[id].bytes, ALLOCATOR_ROUNDING_BYTES);
+}
+
+static bool may_have_tail(const replay *r, int64_t requested_bytes)
+{
+  return r->in_order != NULL && requested_bytes > ALLOCATOR_SMALL_BYTES;
 }
 
 static void take_in_order(pass *p, uint32_t id)
 {
-  const plan_buffer *b = &p->plan->buffers.items[id];
+  replay *r = p->r;
+  int64_t bytes = rounded_bytes(p, id), allocated_bytes = bytes;
   assert(p->in_order[id] == NOT_ALIVE && "a buffer is allocated once");
-  if (p->r->in_order == NULL) {
-    p->in_order[id] = ALLOCATOR_NO_BLOCK;
-    count(p->r, round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES));
-    return;
+  p->in_order[id] = ALLOCATOR_NO_BLOCK;
+  if (may_have_tail(r, bytes)) {
+    uint8_t stream = p->plan->buffers.items[id].stream;
+    allocator_status status = caching_allocator_alloc(r->in_order, stream, bytes, &p->in_order[id]);
+    assert(status == ALLOCATOR_OK && "unlimited memory refuses no request");
+    (void)status;
+    allocated_bytes = caching_allocator_block_bytes(r->in_order, p->in_order[id]);
   }
-  allocator_status status =
-      caching_allocator_alloc(p->r->in_order, b->stream, b->bytes, &p->in_order[id]);
-  assert(status == ALLOCATOR_OK && "unlimited memory refuses no request");
-  (void)status;
+  count(&r->counted.requested, bytes);
+  count(&r->counted.allocated, allocated_bytes);
 }
 
 static void note_allocated(pass *p, uint32_t op)
@@ -170,11 +181,16 @@ static void alloc_in_order(pass *p, uint32_t id, uint32_t op)
 
 static void free_in_order(pass *p, uint32_t id)
 {
-  assert(p->in_order[id] != NOT_ALIVE && "... and freed once");
-  if (p->r->in_order != NULL)
-    caching_allocator_free(p->r->in_order, p->in_order[id]);
-  else
-    count(p->r, -round_up(p->plan->buffers.items[id].bytes, ALLOCATOR_ROUNDING_BYTES));
+  replay *r = p->r;
+  int64_t bytes = rounded_bytes(p, id), allocated_bytes = bytes;
+  uint32_t block = p->in_order[id];
+  assert(block != NOT_ALIVE && "... and freed once");
+  if (may_have_tail(r, bytes)) {
+    allocated_bytes = caching_allocator_block_bytes(r->in_order, block);
+    caching_allocator_free(r->in_order, block);
+  }
+  count(&r->counted.requested, -bytes);
+  count(&r->counted.allocated, -allocated_bytes);
   p->in_order[id] = NOT_ALIVE;
 }
 
@@ -208,10 +224,8 @@ static void run_in_order(pass *p)
 
 static void reset_peaks(replay *r)
 {
-  assert(r->in_order == NULL || r->counted.allocated.current_bytes == 0);
   r->counted.allocated.peak_bytes = r->counted.allocated.current_bytes;
-  r->counted.requested = r->counted.allocated;
-  if (r->in_order != NULL) caching_allocator_reset_peaks(r->in_order);
+  r->counted.requested.peak_bytes = r->counted.requested.current_bytes;
   caching_allocator_reset_peaks(r->on_clock);
 }
 
@@ -279,7 +293,8 @@ static uint32_t block_on_clock(pass *p, uint32_t op, uint32_t stream, int64_t by
   }
   assert(status != ALLOCATOR_NEEDS_EVENTS && (status == ALLOCATOR_OK || stats->retries > retries));
   if (status == ALLOCATOR_OUT_OF_MEMORY) p->out.out_of_memory = true;
-  p->out.parted |= stats->retries > retries || caching_allocator_pending(a) > 0;
+  if (p->r->options.one_allocator && !p->out.parted)
+    p->out.parted = stats->retries > retries || caching_allocator_pending(a) > 0;
   note_driver_calls(p, op, stream, driver_calls(stats) - calls, stats->retries > retries);
   return block;
 }

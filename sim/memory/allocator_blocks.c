@@ -65,16 +65,13 @@ void block_store_release(block_store *s)
   ARRAY_FREE(&s->blocks);
 }
 
-block_pool *block_store_pool(block_store *s, uint32_t pool)
+void block_store_add_pool(block_store *s, uint32_t pool)
 {
-  assert(pool < ALLOCATOR_POOLS);
-  if (s->pools[pool] == NULL) {
-    s->pools[pool] = calloc(1, sizeof *s->pools[pool]);
-    if (s->pools[pool] == NULL)
-      die_refused("memory: none is left for a pool of the simulated allocator");
-    s->pools[pool]->recent = BLOCK_NONE;
-  }
-  return s->pools[pool];
+  assert(pool < ALLOCATOR_POOLS && s->pools[pool] == NULL);
+  s->pools[pool] = calloc(1, sizeof *s->pools[pool]);
+  if (s->pools[pool] == NULL)
+    die_refused("memory: none is left for a pool of the simulated allocator");
+  s->pools[pool]->recent = BLOCK_NONE;
 }
 
 /* ---- block records ---- */

@@ -64,8 +64,8 @@ static inline bool pool_is_large(uint32_t pool)
   return pool & 1u;
 }
 
-/* The pool of that number, created on first use. */
-block_pool *block_store_pool(block_store *s, uint32_t pool);
+/* The pool of that number, which a request uses first. */
+void block_store_add_pool(block_store *s, uint32_t pool);
 
 /* Removes the best fit from the free blocks and returns it, or BLOCK_NONE. */
 uint32_t block_take_best_fit(block_store *s, uint32_t pool, int64_t size_bytes);

@@ -9,7 +9,6 @@
 #include "sim/base/units.h"
 #include "sim/memory/allocator_blocks.h"
 
-#define SMALL_REQUEST_LIMIT MIB /* larger requests go to the large pool */
 #define SMALL_SPLIT_MINIMUM INT64_C(512)
 #define LARGE_SPLIT_MINIMUM (MIB + 1)
 #define REQUEST_LIMIT_BYTES (INT64_C(1) << 50)
@@ -134,7 +133,7 @@ uint32_t caching_allocator_pending(const caching_allocator *a)
 
 static uint32_t pool_of(uint32_t stream, int64_t size_bytes)
 {
-  return 2 * stream + (size_bytes > SMALL_REQUEST_LIMIT ? 1 : 0);
+  return 2 * stream + (size_bytes > ALLOCATOR_SMALL_BYTES ? 1 : 0);
 }
 
 static bool should_split(const caching_allocator *a, const memory_block *b, int64_t size_bytes)
@@ -192,7 +191,7 @@ allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
 
   *block = ALLOCATOR_NO_BLOCK;
   if (size_bytes == 0) return ALLOCATOR_OK;
-  (void)block_store_pool(&a->store, pool);
+  if (a->store.pools[pool] == NULL) block_store_add_pool(&a->store, pool);
   caching_allocator_poll(a);
   uint32_t b = block_take_best_fit(&a->store, pool, size_bytes);
   if (b == BLOCK_NONE) b = take_from_driver(a, pool, size_bytes);

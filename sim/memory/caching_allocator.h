@@ -43,6 +43,10 @@ enum {
 /* Requests are rounded up to this. */
 #define ALLOCATOR_ROUNDING_BYTES INT64_C(512)
 
+/* Rounded requests up to this come from the small pool, where no block has a tail; so do all in
+ * expandable segments. */
+#define ALLOCATOR_SMALL_BYTES (INT64_C(1) << 20)
+
 /* An empty tensor has no block; freeing this handle does nothing. */
 #define ALLOCATOR_NO_BLOCK UINT32_MAX
 
