@@ -147,6 +147,7 @@ static void expose(rank_state *r, plan_stream because, int64_t from_ps, int64_t 
 static void wait_until(rank_state *r, int64_t at, plan_stream because)
 {
   assert(at >= 0 && "what the host waits for is known");
+  if (at <= r->host_ps) return;
   int64_t from_ps = max_i64(r->host_ps, r->streams[STREAM_COMPUTE].free_ps);
   if (at > from_ps) {
     add_exposed(r->out, because, at - from_ps);
@@ -154,7 +155,7 @@ static void wait_until(rank_state *r, int64_t at, plan_stream because)
     r->gap_to_ps = at;
     r->gap_because = because;
   }
-  r->host_ps = max_i64(r->host_ps, at);
+  r->host_ps = at;
 }
 
 /* The stream has a copy to the host that was issued and waited for no event at that time, so the engine has
@@ -272,63 +273,68 @@ static void run_host_op(engine *e, rank_state *r, const plan_op *o)
 }
 
 /* If the stream's queue is full, the host waits until its oldest op begins. */
-static bool pass_queue(const engine *e, rank_state *r, const plan_op *o)
+static inline bool pass_queue(const engine *e, rank_state *r, uint32_t index)
 {
-  stream_state *s = &r->streams[o->stream];
+  plan_stream stream = (plan_stream)r->plan->ops.items[index].stream;
+  stream_state *s = &r->streams[stream];
   int64_t most = e->machine->issue.queue_ops;
   if (most == 0) return true;
-  assert(s->queued <= most);
   if (s->queued == most) {
     bool begins = s->next == s->oldest && s->begun;
     if (s->next <= s->oldest && !begins) return false;
-    wait_until(r, begins ? s->begun_ps : r->out->start_ps[s->oldest], (plan_stream)o->stream);
+    wait_until(r, begins ? s->begun_ps : r->out->start_ps[s->oldest], stream);
     s->oldest = r->following[s->oldest];
-    assert(s->oldest <= r->issued && "the op to be issued comes after those of the queue");
+    assert(s->oldest <= index && "the op to be issued comes after those of the queue");
     s->queued--;
   }
-  if (s->queued++ == 0) s->oldest = r->issued;
+  assert(s->queued < most);
+  if (s->queued++ == 0) s->oldest = index;
   return true;
 }
 
-/* Passes the ops that take or give back blocks, half of all, up to another one or the next hold. */
-static void pass_blocks(const engine *e, rank_state *r)
+/* Passes the ops that take or give back blocks, half of all, and issues those of streams, up to another one,
+ * the next hold or a full queue. A copy's size is far from its op in memory, so it is prefetched. */
+static void issue_ops(const engine *e, rank_state *r)
 {
   const plan_op *ops = r->plan->ops.items;
-  int64_t *start_ps = r->out->start_ps, *end_ps = r->out->end_ps, host_ps = r->host_ps;
+  int64_t *start_ps = r->out->start_ps, *end_ps = r->out->end_ps;
   uint32_t i = r->issued, end = r->plan->ops.count < r->hold_at ? r->plan->ops.count : r->hold_at;
   int64_t each_ps = e->host.issue_ps[OP_ALLOC];
   assert(each_ps == e->host.issue_ps[OP_FREE]);
   if (r->in_graph) return;
-  prefetch_ops(r->plan, i);
-  for (; i < end && (ops[i].kind == OP_ALLOC || ops[i].kind == OP_FREE); i++)
-    start_ps[i] = end_ps[i] = host_ps += each_ps;
+  for (; i < end; i++) {
+    int64_t host_ps = r->host_ps;
+    for (; i < end && (ops[i].kind == OP_ALLOC || ops[i].kind == OP_FREE); i++)
+      start_ps[i] = end_ps[i] = host_ps += each_ps;
+    r->host_ps = host_ps;
+    if (i == end || !op_runs_on_stream((op_kind)ops[i].kind) || !pass_queue(e, r, i)) break;
+    prefetch_ops(r->plan, i);
+    issue_op(e, r, &ops[i]);
+    start_ps[i] = r->host_ps;
+    if (op_is_copy((op_kind)ops[i].kind)) __builtin_prefetch(copy_host_buffer(r->plan, &ops[i]));
+  }
   r->issued = i;
-  r->host_ps = host_ps;
 }
 
-/* A copy's size is far from its op in memory, so it is prefetched when the host issues the copy. */
 static bool run_host(engine *e, rank_state *r)
 {
   uint32_t before = r->issued;
   int64_t from_ps = r->host_ps;
   const plan_op *ops = r->plan->ops.items;
   for (; r->issued < r->plan->ops.count; r->issued++) {
-    pass_blocks(e, r);
+    issue_ops(e, r);
     if (r->issued == r->plan->ops.count) break;
     const plan_op *o = &ops[r->issued];
     bool on_stream = op_runs_on_stream((op_kind)o->kind);
     if (op_is_host_wait((op_kind)o->kind) && !host_wait(e, r, o)) break;
     if (r->issued == r->hold_at && !pass_hold(e, r)) break;
-    if (on_stream && !r->in_graph && !pass_queue(e, r, o)) break;
+    if (on_stream && !r->in_graph && !pass_queue(e, r, r->issued)) break;
     if (o->stream == STREAM_HOST)
       run_host_op(e, r, o);
     else if (!r->in_graph)
       issue_op(e, r, o);
     r->out->start_ps[r->issued] = r->host_ps;
-    if (!on_stream)
-      r->out->end_ps[r->issued] = r->host_ps;
-    else if (op_is_copy((op_kind)o->kind))
-      __builtin_prefetch(copy_host_buffer(r->plan, o));
+    if (!on_stream) r->out->end_ps[r->issued] = r->host_ps;
   }
   assert(r->host_ps >= from_ps && "time never goes back");
   assert(r->issued <= r->hold_at && "no hold is skipped");
