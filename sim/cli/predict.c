@@ -13,6 +13,7 @@
 #include "sim/predict/longest.h"
 #include "sim/predict/range.h"
 #include "sim/predict/safety.h"
+#include "sim/predict/uneven_load.h"
 #include "sim/report/findings.h"
 #include "sim/report/plot.h"
 #include "sim/report/prediction.h"
@@ -42,7 +43,8 @@ static const option_row rows[] = {
   FLAG("json", json, "machine-readable result (docs/reference/json.md)"),
   FLAG("range", range,
        "in which range a measured step should be, and what it comes from:\n"
-       "times the steady iteration some twenty times more"),
+       "times the steady iteration some twenty times more; and how much\n"
+       "memory an uneven load of experts takes"),
   TEXT("trace", "FILE", trace,
        "timeline as a trace in the form of PyTorch's profiler, for\n"
        "ui.perfetto.dev or HTA; packed if FILE ends in .gz, - is standard\n"
@@ -248,7 +250,10 @@ static bool report(const predict_options *o, const settings *given, const settin
   uint32_t also = PREDICT_SAFETY | (keeps_curves(o) ? PREDICT_CURVES : 0);
   bool ok = predict(&p, s, plans, m, also, threads_or_cores(o->threads), a, d);
   if (ok) *failed = o->must_fit && !fits(&p);
-  if (ok && o->range) p.range = find_range(&p, a);
+  if (ok && o->range) {
+    p.range = find_range(&p, a);
+    p.uneven_growth_bytes = uneven_load_growth(&p, a);
+  }
   ok = ok && print_report(o, given, &p, a, d);
   if (ok && o->growth.against != NULL &&
       !growth_compare(&o->growth, &before, &p, !o->json && !is_silent(o), a))

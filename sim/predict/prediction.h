@@ -80,8 +80,9 @@ typedef struct prediction {
   int64_t host_pinned_total_bytes; /* page-locked by all GPUs of the fullest host */
   int64_t host_total_bytes;        /* ... and their host memory that is not page-locked */
   bool fits_device, fits_host;
-  const struct step_range *range; /* sim/predict/range.h; NULL: not asked for */
-  safety_summary safety;          /* of the setting's first and steady iteration, if asked for */
+  const struct step_range *range;     /* sim/predict/range.h; NULL: not asked for */
+  const int64_t *uneven_growth_bytes; /* sim/predict/uneven_load.h; NULL: not asked for */
+  safety_summary safety; /* of the setting's first and steady iteration, if asked for */
 
   /* The steady iteration of the setting, for traces and plots. */
   compilation steady;

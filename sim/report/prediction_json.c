@@ -4,6 +4,7 @@
 
 #include "sim/predict/idle_offload.h"
 #include "sim/predict/range.h"
+#include "sim/predict/uneven_load.h"
 #include "sim/report/json.h"
 #include "sim/report/prediction.h"
 #include "sim/text/scalar.h"
@@ -315,6 +316,19 @@ static void range_member(FILE *out, const step_range *r)
   fputs("]},\n", out);
 }
 
+static void uneven_load_member(FILE *out, const prediction *p)
+{
+  fputs("  \"uneven_load\": ", out);
+  if (p->uneven_growth_bytes == NULL) {
+    fputs("null,\n", out);
+    return;
+  }
+  fprintf(out, "{\"more_rows_percent\": %d, \"peak_growth_bytes\": [", UNEVEN_PERCENT);
+  for (uint32_t i = 0; i < p->rank_count; i++)
+    fprintf(out, "%s%" PRId64, i == 0 ? "" : ", ", p->uneven_growth_bytes[i]);
+  fputs("]},\n", out);
+}
+
 void prediction_json(const prediction *p, const suggestions *found, int64_t longest, FILE *out,
                      arena *a)
 {
@@ -333,6 +347,7 @@ void prediction_json(const prediction *p, const suggestions *found, int64_t long
   throughput_members(out, p->speed);
   fputc('\n', out);
   range_member(out, p->range);
+  uneven_load_member(out, p);
   fit_members(out, p);
   safety_member(out, &p->safety);
   fprintf(out, "  \"capacity_bytes\": %" PRId64 ",\n", p->capacity_bytes);

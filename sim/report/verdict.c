@@ -4,6 +4,7 @@
 
 #include "sim/predict/idle_offload.h"
 #include "sim/predict/range.h"
+#include "sim/predict/uneven_load.h"
 #include "sim/report/prediction_view.h"
 
 static const char *fit_of_device(const view *v)
@@ -65,6 +66,35 @@ static void print_device_fit(const view *v)
               "          %s a step found no memory: the allocator waited for the GPU and gave back "
               "what it had cached",
               figure_count(v->memory, waits, "allocation", "allocations"));
+}
+
+/* "with 10 % more rows the peak of rank 0 grows most, by 394.0 MiB" */
+static const char *growth_by_more_rows(const view *v)
+{
+  const int64_t *growth = v->p->uneven_growth_bytes;
+  uint32_t most = 0;
+  for (uint32_t i = 1; i < v->p->rank_count; i++)
+    if (growth[i] > growth[most]) most = i;
+  return arena_printf(v->memory, "; with %d %% more rows the peak of rank %u grows most, by %s",
+                      UNEVEN_PERCENT, most,
+                      figure_with_unit(v->memory, growth[most], unit_of_bytes(growth[most])));
+}
+
+static void print_experts(const view *v)
+{
+  const prediction *p = v->p;
+  double imbalance = p->settings->model.moe_imbalance;
+  const char *more = "";
+  if (!load_is_uneven(p->settings)) return;
+  if (p->uneven_growth_bytes != NULL)
+    more = growth_by_more_rows(v);
+  else if (p->range == NULL)
+    more = arena_printf(v->memory, "; --range says how much memory %d %% more rows take",
+                        UNEVEN_PERCENT);
+  if (imbalance == 1)
+    wrap_line(v->out, 10, "experts   an even load is assumed%s", more);
+  else
+    wrap_line(v->out, 10, "experts   %g times the mean load is assumed%s", imbalance, more);
 }
 
 static const char *not_pinned(const view *v, int64_t bytes, figure_unit unit)
@@ -258,6 +288,7 @@ void verdict_table(const view *v)
   print_slow_copies(v);
   print_host_optimizer(v);
   print_device_fit(v);
+  print_experts(v);
   print_host_fit(v);
   print_disk(v);
   print_safety(v);

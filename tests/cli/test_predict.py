@@ -14,7 +14,7 @@ EXAMPLES = ["docs/examples/one-layer.yaml", "docs/examples/pr1752.yaml",
 SMALL = "tests/data/small.yaml"
 
 TOP_KEYS = ["format_version", "scenario", "machine", "baseline", "warmup", "result", "overhead",
-            "tokens_per_s_per_gpu", "mfu", "range", "fits", "missing_bytes", "missing_cause", "missing_rank",
+            "tokens_per_s_per_gpu", "mfu", "range", "uneven_load", "fits", "missing_bytes", "missing_cause", "missing_rank",
             "margin_bytes", "safety", "capacity_bytes", "host_pinned_total_bytes", "host_total_bytes",
             "bottleneck", "moves_nothing", "lengths", "suggestions", "suggestions_left_out"]
 ITERATION_KEYS = {"step_time_s", "ranks"}

@@ -67,3 +67,25 @@ def test_a_part_is_the_step_with_other_rates(offsim, tmp_path, rates, keys):
 def test_threads_cannot_change_a_byte(offsim):
     one, seven = (offsim("predict", *LAYERS, *H200, "--json", "--range", "--threads", n, check=0).stdout for n in (1, 7))
     assert one == seven
+
+
+EXPERTS = sets("num_experts=8", "moe_router_topk=2", "moe_ffn_hidden_size=512", "expert_model_parallel_size=4", "world_size=4",
+               "global_batch_size=4")
+
+
+def test_an_uneven_load_takes_what_moe_imbalance_does(offsim):
+    scenario = [*LAYERS, *EXPERTS, *H200]
+    found, more = (predict(offsim, *scenario, *told) for told in (["--range"], sets("moe_imbalance=1.1")))
+    growth = [b["allocated_peak_bytes"] - a["allocated_peak_bytes"] for a, b in zip(found["result"]["ranks"], more["result"]["ranks"])]
+    assert found["uneven_load"] == {"more_rows_percent": 10, "peak_growth_bytes": growth}
+    assert growth[0] > 0 and more["uneven_load"] is None
+    text = offsim("predict", *scenario, "--range", check=0).stdout
+    assert re.search(rf"^experts   an even load is assumed; with 10 % more rows the peak of rank 0 grows most, by {growth[0] / 2**20:.1f} MiB$", text, re.M)
+
+
+@pytest.mark.parametrize("keys", [["moe_expert_capacity_factor=1", "moe_pad_expert_input_to_capacity=true"],
+                                  ["expert_model_parallel_size=1"]])
+def test_where_routing_decides_no_rows_nothing_is_said(offsim, keys):
+    scenario = [*LAYERS, *EXPERTS, *sets(*keys), *H200, "--range"]
+    assert predict(offsim, *scenario)["uneven_load"] is None
+    assert "\nexperts " not in offsim("predict", *scenario, check=0).stdout
