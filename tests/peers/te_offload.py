@@ -57,7 +57,7 @@ class Layers:
         self.kept, self.begun, self.made = {}, 0, 0
 
     def forward(self, layer, leaves):
-        tensors = {name: Tensor(elements) for name, elements in ELEMENTS.items()}
+        tensors = {name: Tensor((elements,)) for name, elements in ELEMENTS.items()}
         for i, operator in enumerate(OPERATORS):
             for name in operator:
                 Stream.compute.point = [self.begun, self.made + MADE.get(name, 0)]

@@ -5,11 +5,8 @@
 
 tests/data/trl_offload.json has jobs with the orders that the file of f2cd5771 issued: the output for its own jobs. A job has
 `settings` of docs/examples/hf-layers.yaml, whether the engine has `streams`, the `stash` (max_fwd_stash_size), whether the
-storages of parameters are `registered`, and a step as in saved_tensors.py. Orders are those of stub_torch.py, and
-
-    ["clone", stream]     what the next copy takes is made contiguous
-
-Compute's point is the number of kernels so far.
+storages of parameters are `registered`, and a step (tests/plans/saved_tensors.py). Orders are those of stub_torch.py; compute's
+point is the number of kernels so far.
 """
 
 import sys
@@ -17,81 +14,7 @@ import types
 
 import stub_torch
 from recorded_orders import print_orders
-from stub_torch import LOG, Stream, module
-
-
-class Storage:
-    def __init__(self, number, elements, size):
-        self.number, self.bytes, self._cdata = number, elements * size, number
-
-    def data_ptr(self):
-        return (1 + self.number) << 48  # apart, whatever is added
-
-    def size(self):
-        return self.bytes
-
-
-class Tensor(stub_torch.Tensor):
-    """A view of a storage."""
-
-    def __init__(self, storage, shape, strides, offset, size, device="cuda"):
-        elements = 1
-        for each in shape:
-            elements *= each
-        super().__init__(elements, device)
-        self.storage, self.shape, self.strides, self.offset, self.bytes = storage, tuple(shape), strides, offset, size
-
-    def stride(self):
-        return self.strides
-
-    def storage_offset(self):
-        return self.offset
-
-    def element_size(self):
-        return self.bytes
-
-    def untyped_storage(self):
-        return self.storage
-
-    def is_contiguous(self):
-        return self.strides == rows(self.shape)
-
-    dtype = property(lambda self: self.bytes)
-
-    def contiguous(self, **_):
-        LOG.append(["clone", Stream.current.name])
-        return Tensor(Storage(-1, self.elements, self.bytes), self.shape, rows(self.shape), 0, self.bytes)
-
-    clone = contiguous
-
-    def to(self, device, non_blocking):
-        return empty_like(self, device=device).copy_(self, non_blocking)
-
-
-class Parameter(Tensor):
-    pass
-
-
-def rows(shape):
-    strides = []
-    for size in reversed(shape):
-        strides.insert(0, strides[0] * before if strides else 1)
-        before = size
-    return strides
-
-
-def empty_like(tensor, device, **_):
-    return Tensor(tensor.storage, tensor.shape, rows(tensor.shape), 0, tensor.bytes, device)
-
-
-def empty(elements, dtype, device, **_):
-    return Tensor(None, (elements,), [1], 0, dtype, device)
-
-
-def as_strided(tensor, size, stride, storage_offset):
-    made = Tensor(tensor.storage, size, stride, storage_offset, tensor.bytes)
-    made.number = tensor.number
-    return made
+from stub_torch import LOG, Parameter, Stream, module, storages_of_weights, tensors_of
 
 
 class Node:
@@ -130,9 +53,6 @@ CALLBACKS = Callbacks()
 
 def stub():
     torch = stub_torch.install()
-    torch.Tensor, torch.empty, torch.empty_like, torch.as_strided = Tensor, empty, empty_like, as_strided
-    torch.contiguous_format = None
-    torch.nn.Parameter = Parameter
     torch._C = types.SimpleNamespace(_current_graph_task_id=lambda: 0, _current_autograd_node=lambda: Node.current,
                                      _storage_Use_Count=lambda storage: 1)
     torch.accelerator = types.SimpleNamespace(current_accelerator=lambda: stub_torch.Device("cuda"))
@@ -148,24 +68,15 @@ def stub():
     torch.distributed = types.SimpleNamespace(is_available=lambda: False)
 
 
-def tensors_of(job):
-    """The tensors that are saved; those of weights whose storages are the model's."""
-    storages = {}
-    for _, number, elements, first, shape, strides, size, what in job["saved"]:
-        storage = storages.setdefault(number, Storage(number, elements, size))
-        whole = what == "weight" and strides == rows(shape)
-        yield (Parameter if whole else Tensor)(storage, shape, strides, first, size), what
-
-
 def order(upstream, job):
     stub_torch.begin("d2h")
     CALLBACKS.waiting.clear()
     engine = upstream.OffloadActivations(use_streams=job["streams"], max_fwd_stash_size=job["stash"])
     if job["registered"]:
-        engine.param_storages = {tensor.untyped_storage().data_ptr() for tensor, what in tensors_of(job) if what == "weight"}
+        engine.param_storages = storages_of_weights(job)
     with engine:
         kept = []
-        for (kernels, *_), (tensor, _) in zip(job["saved"], tensors_of(job)):
+        for (kernels, *_), tensor in zip(job["saved"], tensors_of(job)):
             Stream.compute.point = kernels
             kept.append(engine.pack(tensor))
         for begin, end, numbers in job["nodes"]:

@@ -3,9 +3,10 @@ plan of save_on_cpu, which copies each tensor when it is packed and back when it
 
 `saved` are the packed tensors: [kernels so far, storage, its elements, first element, sizes, strides, bytes of an element, what the
 storage is]. Storages are numbered as they are packed first; one is a "weight", or "saved". `nodes` are backward's operators that take
-some: [kernels when it begins, when it ends, the numbers of the saved tensors].
+some: [kernels when it begins, when it ends, the numbers of the saved tensors]. `layers` are [first kernel, first one after it] of
+each layer's forward, whose last kernel saves nothing.
 
-    offsim plan SCENARIO --set system=save_on_cpu | python3 tests/plans/saved_tensors.py     prints both
+    offsim plan SCENARIO --set system=save_on_cpu | python3 tests/plans/saved_tensors.py     prints all
 """
 
 import json
@@ -38,7 +39,7 @@ def lines_of(text):
 
 class Saved:
     def __init__(self, text):
-        self.saved, self.nodes = [], []
+        self.saved, self.nodes, self.layers = [], [], {}
         self.kernels, self.made, self.storages, self.number, self.open = 0, {}, {}, {}, {}
         self.lines, self.gathers = lines_of(text)
         for i, (kind, stream, rest) in enumerate(self.lines):
@@ -49,6 +50,9 @@ class Saved:
             name, what, dtype, sizes = MADE.match(rest).groups()
             self.made[name] = (dtype, [int(size) for size in sizes.split(",")], kind == "resident")
         elif kind == "kernel":
+            layer = re.search(r" @ layer (\d+) ", rest)
+            if layer and not self.nodes:
+                self.layers.setdefault(int(layer[1]), [self.kernels, None])[1] = self.kernels + 1
             self.kernels += i not in self.gathers
         elif kind == "d2h":
             self.pack(i, *rest.split()[:3:2])
@@ -80,7 +84,7 @@ class Saved:
 
 def steps_of(text):
     found = Saved(text)
-    return {"saved": found.saved, "nodes": found.nodes}
+    return {"saved": found.saved, "nodes": found.nodes, "layers": list(found.layers.values())}
 
 
 if __name__ == "__main__":

@@ -39,7 +39,8 @@ class Reader:
         elif kind == "wait" and {stream, self.recorded[words[0]][0]} <= {"compute", *self.copying}:
             self.events.append(["wait", stream, *self.recorded[words[0]]])
         elif kind == "host_wait":
-            self.events.append(["sync", self.recorded[words[0]][0]])
+            stream, point = self.recorded[words[0]]
+            self.events.append(["sync", stream] + ([point] if stream in self.copying else []))
         elif kind in ("d2h", "h2d"):
             self.copy(kind, stream, words[0].split("{")[0], words[2].split("{")[0])
 
@@ -50,3 +51,30 @@ class Reader:
         self.copies[stream] = self.copies.get(stream, 0) + 1
         self.events.append([kind, stream, self.number[host], self.elements[host],
                             *([self.lasting.index(destination)] if destination in self.lasting else [])])
+
+
+class LayerReader(Reader):
+    """Compute's point: the layers begun, backward's after forward's."""
+
+    layer, begun = None, 0
+
+    def kernel(self, rest):
+        layer = re.search(r" @ layer (\d+) ", rest)
+        if layer and layer[1] != self.layer:
+            self.begun += 1
+        self.layer = layer and layer[1]
+
+    def point(self):
+        return self.begun
+
+
+class KernelReader(Reader):
+    """Compute's point: the kernels so far."""
+
+    kernels = 0
+
+    def kernel(self, rest):
+        self.kernels += 1
+
+    def point(self):
+        return self.kernels

