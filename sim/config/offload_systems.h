@@ -33,7 +33,7 @@
   X(trl,                     STEP,    HF,       "TRL's OffloadActivations, also Axolotl's `true`: every saved tensor, on a stream of its own") \
   X(trl_sync,                STEP,    HF,       "... without the stream, also Axolotl's `legacy`")                     \
   X(save_on_cpu,             STEP,    HF,       "PyTorch's save_on_cpu with pinned memory: parameters that are saved too") \
-  X(planned,                 STEP,    HF,       "offsim's own: saved storages leave in order, so that the others fit a number of bytes") \
+  X(planned,                 STEP,    ANY,      "offsim's own: saved storages leave in order, so that the others fit a number of bytes of each device") \
   X(transformers,            STEP,    HF,       "transformers' checkpoints with offload: their inputs, by save_on_cpu")                \
   X(verl,                    LAYERS,  HF,       "verl's activation offload: all layers but the last, double-buffered") \
   X(veomni,                  STEP,    HF,       "VeOmni's custom_save_on_cpu, also with verl: every larger saved tensor but trained weights, to memory that is not page-locked") \

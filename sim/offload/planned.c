@@ -1,5 +1,5 @@
 /*
- * offsim's own system: saved tensors may take a given number of bytes on the device, the level
+ * offsim's own system: saved tensors may take a given number of bytes on each device, the level
  * (offload.planned_device_bytes), and every copy begins as early and is waited for as late as that
  * allows.
  *
@@ -7,6 +7,12 @@
  * it takes for the others to fit. A link carries copies in order, and what was saved first comes
  * back last; so of all choices with these bytes, this one leaves the most time between a copy out
  * and the copy back.
+ *
+ * In a pipeline the level holds what stays of all micro-batches in flight. The first stages have
+ * more of them, so more leaves there. Of each chunk of a rank the same share leaves: the last pieces
+ * of each stay, and while its backward uses them, its first ones come back. (If all of some chunks
+ * left and nothing of others, fewer bytes would be copied, but a chunk's backward would begin with
+ * tensors that are not there.)
  *
  *   forward    A piece that leaves is copied when it is saved. Before an operator whose result is a piece
  *              that the level does not hold beside the others, compute waits for the oldest copies, and
@@ -23,6 +29,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/base/units.h"
+#include "sim/config/checks.h"
 #include "sim/offload/actions.h"
 #include "sim/offload/systems.h"
 #include "sim/offload/torch_entries.h"
@@ -41,6 +49,11 @@ typedef struct piece_list {
   uint32_t count, leaving;
   uint32_t *of; /* by entry, NO_PIECE: it stays and does not count */
 } piece_list;
+
+typedef struct rank_pieces {
+  piece_list *chunks; /* [chunk_count] */
+  int64_t level_bytes;
+} rank_pieces;
 
 static bool entry_can_leave(const saved_entry *e, const settings *s)
 {
@@ -74,64 +87,123 @@ static bool *find_movable(const chunk_shape *c, const settings *s, uint32_t slot
   return movable;
 }
 
-static void find_pieces(const chunk_shape *c, const settings *s, piece_list *p, arena *a)
+static piece_list find_pieces(const chunk_shape *c, const settings *s, arena *a)
 {
   uint32_t slots = theory_slot_count(c);
   const bool *movable = find_movable(c, s, slots, a);
   uint32_t *piece_of_slot = ARENA_ARRAY(a, uint32_t, slots);
+  piece_list p = { .items = ARENA_ARRAY(a, piece, c->entry_count),
+                   .of = ARENA_ARRAY(a, uint32_t, c->entry_count) };
 
   for (uint32_t slot = 0; slot < slots; slot++)
     piece_of_slot[slot] = NO_PIECE;
-  p->of[0] = NO_PIECE;
+  p.of[0] = NO_PIECE;
   for (uint32_t e = 1; e < c->entry_count; e++) {
     uint32_t *found = &piece_of_slot[c->entries[e].slot];
     if (movable[c->entries[e].slot] && *found == NO_PIECE) {
-      *found = p->count;
-      p->items[p->count++] = (piece){ .first = e, .bytes = c->entries[e].storage_bytes };
+      *found = p.count;
+      p.items[p.count++] = (piece){ .first = e, .bytes = c->entries[e].storage_bytes };
     }
-    p->of[e] = *found;
+    p.of[e] = *found;
     if (*found == NO_PIECE) continue;
-    p->items[*found].last = e;
-    p->items[*found].entries++;
+    p.items[*found].last = e;
+    p.items[*found].entries++;
   }
-  assert(p->count < c->entry_count);
+  assert(p.count < c->entry_count);
+  return p;
 }
 
-static int64_t level_bytes(const piece_list *p, const chunk_shape *c, const settings *s)
+/* What the group that saves most saves. */
+static int64_t largest_group_bytes(const piece_list *p, const chunk_shape *c)
 {
   int64_t most = 0, sum = 0;
 
-  if (s->offload.planned_device_bytes > 0) return s->offload.planned_device_bytes;
   for (uint32_t k = 0; k < p->count; k++) {
     if (k > 0 && c->entries[p->items[k].first].group != c->entries[p->items[k - 1].first].group)
       sum = 0;
     sum += p->items[k].bytes;
     if (sum > most) most = sum;
   }
+  assert(sum >= 0 && most >= sum);
+  return most;
+}
+
+static uint32_t count_pieces(const rank_pieces *p, uint32_t chunks)
+{
+  uint32_t count = 0;
+
+  assert(chunks > 0);
+  for (uint32_t c = 0; c < chunks; c++)
+    count += p->chunks[c].count;
+  return count;
+}
+
+/* Of each chunk the same share leaves, about `leaving` pieces together. */
+static void set_leaving(rank_pieces *p, uint32_t chunks, uint32_t leaving)
+{
+  uint32_t all = count_pieces(p, chunks);
+
+  for (uint32_t c = 0; c < chunks; c++)
+    p->chunks[c].leaving = all == 0 ? 0 : (uint32_t)((uint64_t)p->chunks[c].count * leaving / all);
+  assert(leaving <= all && "no more than there are");
+}
+
+static int64_t staying_bytes(const piece_list *p)
+{
+  int64_t sum = 0;
+
+  assert(p->leaving <= p->count);
+  for (uint32_t k = p->leaving; k < p->count; k++)
+    sum += p->items[k].bytes;
+  return sum;
+}
+
+/* The most that the pieces that stay take together, over the schedule. */
+static int64_t most_staying_bytes(const rank_pieces *p, const rank_shape *r, arena *a)
+{
+  int64_t *bytes = ARENA_ARRAY(a, int64_t, r->chunk_count);
+  int64_t now = 0, most = 0;
+
+  for (uint32_t c = 0; c < r->chunk_count; c++)
+    bytes[c] = staying_bytes(&p->chunks[c]);
+  for (uint32_t i = 0; i < r->schedule->count; i++) {
+    const schedule_step *step = &r->schedule->steps[i];
+    if (step->kind == STEP_FORWARD) now += bytes[step->chunk];
+    if (step->kind == STEP_BACKWARD) now -= bytes[step->chunk];
+    if (now > most) most = now;
+  }
+  assert(now == 0 && "every forward has a backward");
   return most;
 }
 
 /* The first pieces leave until the others fit the level. */
-static void choose_leaving(piece_list *p, int64_t level)
+static void choose_leaving(rank_pieces *p, const rank_shape *r, arena *a)
 {
-  int64_t rest = 0;
+  uint32_t too_few = 0, fits = count_pieces(p, r->chunk_count);
 
-  for (uint32_t k = 0; k < p->count; k++)
-    rest += p->items[k].bytes;
-  for (; p->leaving < p->count && rest > level; p->leaving++)
-    rest -= p->items[p->leaving].bytes;
-  assert(rest >= 0 && (rest <= level || p->leaving == p->count));
+  while (too_few < fits) {
+    uint32_t leaving = too_few + (fits - too_few) / 2;
+    set_leaving(p, r->chunk_count, leaving);
+    if (most_staying_bytes(p, r, a) > p->level_bytes)
+      too_few = leaving + 1;
+    else
+      fits = leaving;
+  }
+  set_leaving(p, r->chunk_count, fits);
 }
 
-static piece_list *planned_pieces(const chunk_shape *c, const settings *s, int64_t *level, arena *a)
+static rank_pieces *planned_pieces(const rank_shape *r, arena *a)
 {
-  piece_list *p = ARENA_NEW(a, piece_list);
+  rank_pieces *p = ARENA_NEW(a, rank_pieces);
 
-  p->items = ARENA_ARRAY(a, piece, c->entry_count);
-  p->of = ARENA_ARRAY(a, uint32_t, c->entry_count);
-  find_pieces(c, s, p, a);
-  *level = level_bytes(p, c, s);
-  choose_leaving(p, *level);
+  p->chunks = ARENA_ARRAY(a, piece_list, r->chunk_count);
+  p->level_bytes = r->settings->offload.planned_device_bytes;
+  for (uint32_t c = 0; c < r->chunk_count; c++) {
+    p->chunks[c] = find_pieces(&r->chunks[c], r->settings, a);
+    if (r->settings->offload.planned_device_bytes == 0)
+      p->level_bytes = max_i64(p->level_bytes, largest_group_bytes(&p->chunks[c], &r->chunks[c]));
+  }
+  choose_leaving(p, r, a);
   return p;
 }
 
@@ -160,117 +232,171 @@ typedef struct piece_now {
   event_id copied; /* after its newest copy */
 } piece_now;
 
-typedef struct engine {
+/* A micro-batch of a chunk, from its forward to the end of its backward. */
+typedef struct flight {
   const piece_list *pieces;
-  uint32_t entry_count;
-  int64_t level_bytes, on_device_bytes;
-  piece_now *now;  /* [pieces->count] */
-  bool *saved;     /* by entry, in this micro-batch */
-  uint32_t away;   /* pieces [0, away) have left the device */
-  uint32_t *order; /* [pieces->leaving], as backward needs them */
-  uint32_t next;   /* of `order`: those before it are no longer AWAY */
+  piece_now *now; /* [pieces->count] */
+  bool *saved;    /* by entry */
+  uint32_t away;  /* pieces [0, away) have left the device, or are used */
+  uint32_t next;  /* of the chunk's order of return: those before it are no longer AWAY */
+  struct flight *spare;
+} flight;
+
+typedef struct engine {
+  const rank_shape *rank;
+  const rank_pieces *pieces;
+  arena *memory;
+  int64_t on_device_bytes;
+  uint32_t **order; /* by chunk: its pieces that leave, as backward needs them */
+  flight **flights; /* by instance; NULL: not in flight */
+  flight **spare;   /* by chunk: the first of a list */
+  /* Instances in the order of their forwards; [0, sending) have nothing left to send away. */
+  instance_id *forwards;
+  uint32_t forward_count, sending;
 } engine;
 
 /* Backward needs first what was saved last. */
-static void sort_by_return(engine *x)
+static uint32_t *order_of_return(const piece_list *p, arena *a)
 {
-  const piece *items = x->pieces->items;
-  uint32_t leaving = x->pieces->leaving;
+  uint32_t *order = ARENA_ARRAY(a, uint32_t, p->leaving);
 
-  for (uint32_t k = leaving; k-- > 0;) {
-    uint32_t at = leaving - 1 - k;
-    for (; at > 0 && items[x->order[at - 1]].last < items[k].last; at--)
-      x->order[at] = x->order[at - 1];
-    x->order[at] = k;
+  for (uint32_t k = p->leaving; k-- > 0;) {
+    uint32_t at = p->leaving - 1 - k;
+    for (; at > 0 && p->items[order[at - 1]].last < p->items[k].last; at--)
+      order[at] = order[at - 1];
+    order[at] = k;
   }
+  assert(p->leaving <= p->count);
+  return order;
 }
 
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
 {
   engine *x = ARENA_NEW(a, engine);
+  uint32_t forwards = 0;
   (void)iteration;
   (void)d;
 
-  assert(r->chunk_count == 1 && "one stage, one chunk");
-  x->pieces = planned_pieces(&r->chunks[0], r->settings, &x->level_bytes, a);
-  x->entry_count = r->chunks[0].entry_count;
-  x->now = ARENA_ARRAY(a, piece_now, x->pieces->count);
-  x->saved = ARENA_ARRAY(a, bool, x->entry_count);
-  x->order = ARENA_ARRAY(a, uint32_t, x->pieces->leaving);
-  sort_by_return(x);
+  assert(r->chunk_count > 0);
+  for (uint32_t i = 0; i < r->schedule->count; i++)
+    forwards += r->schedule->steps[i].kind == STEP_FORWARD;
+  *x = (engine){ .rank = r, .pieces = planned_pieces(r, a), .memory = a };
+  x->order = ARENA_ARRAY(a, uint32_t *, r->chunk_count);
+  x->spare = ARENA_ARRAY(a, flight *, r->chunk_count);
+  x->flights = ARENA_ARRAY(a, flight *, forwards);
+  x->forwards = ARENA_ARRAY(a, instance_id, forwards);
+  for (uint32_t c = 0; c < r->chunk_count; c++)
+    x->order[c] = order_of_return(&x->pieces->chunks[c], a);
   return x;
+}
+
+static flight *flight_of(const engine *x, instance_id i)
+{
+  assert(x->flights[i] != NULL && "from its forward to the end of its backward");
+  return x->flights[i];
 }
 
 /* ---- forward ---- */
 
-static void forward_begin(void *state, walk *w, instance_id i)
+static flight *new_flight(engine *x, uint32_t chunk)
 {
-  engine *x = state;
-  (void)w;
-  (void)i;
+  const piece_list *p = &x->pieces->chunks[chunk];
+  flight *f = ARENA_NEW(x->memory, flight);
 
-  assert(x->on_device_bytes == 0 && "the micro-batch before is complete");
-  for (uint32_t k = 0; k < x->pieces->count; k++)
-    x->now[k].state = PIECE_NONE;
-  memset(x->saved, 0, x->entry_count * sizeof *x->saved);
-  x->away = x->next = 0;
+  assert(x->spare[chunk] == NULL);
+  f->pieces = p;
+  f->now = ARENA_ARRAY(x->memory, piece_now, p->count);
+  f->saved = ARENA_ARRAY(x->memory, bool, x->rank->chunks[chunk].entry_count);
+  return f;
 }
 
 static void send_away(engine *x, walk *w, instance_id i, uint32_t k)
 {
-  const piece *p = &x->pieces->items[k];
+  flight *f = flight_of(x, i);
+  const piece *p = &f->pieces->items[k];
 
-  assert(x->now[k].state == PIECE_SAVED && k < x->pieces->leaving);
-  act_wait(w, STREAM_COMPUTE, x->now[k].copied);
+  assert(f->now[k].state == PIECE_SAVED && k < f->pieces->leaving);
+  act_wait(w, STREAM_COMPUTE, f->now[k].copied);
   for (uint32_t e = p->first; e <= p->last; e++)
-    if (x->pieces->of[e] == k && x->saved[e]) act_release(w, i, e);
-  x->now[k].state = PIECE_AWAY;
+    if (f->pieces->of[e] == k && f->saved[e]) act_release(w, i, e);
+  f->now[k].state = PIECE_AWAY;
   x->on_device_bytes -= p->bytes;
 }
 
-static void copy_out(engine *x, walk *w, instance_id i, uint32_t k)
+/* What has been copied goes, the oldest first, until the level holds `bytes` more. */
+static void make_room(engine *x, walk *w, int64_t bytes)
 {
-  assert(x->now[k].state == PIECE_SAVED && k < x->pieces->leaving);
-  act_join(w, STREAM_D2H, STREAM_COMPUTE);
-  act_copy_out(w, i, x->now[k].source, (offload_how){ .form = COPY_STORAGE, .stream = STREAM_D2H });
-  x->now[k].copied = act_record(w, STREAM_D2H);
+  assert(bytes >= 0);
+  while (x->on_device_bytes + bytes > x->pieces->level_bytes && x->sending < x->forward_count) {
+    instance_id i = x->forwards[x->sending];
+    flight *f = x->flights[i];
+    if (f == NULL || f->away == f->pieces->leaving) {
+      x->sending++;
+      continue;
+    }
+    if (f->now[f->away].state == PIECE_NONE) return; /* its forward is not that far */
+    if (f->now[f->away].state == PIECE_SAVED) send_away(x, w, i, f->away);
+    f->away++;
+  }
+}
+
+/* The next tensor is the chunk's entry `entry`. */
+static void make_room_for(engine *x, walk *w, instance_id i, uint32_t entry)
+{
+  const flight *f = flight_of(x, i);
+  uint32_t entries = x->rank->chunks[i % x->rank->chunk_count].entry_count;
+  uint32_t next = entry < entries ? f->pieces->of[entry] : NO_PIECE;
+
+  if (next != NO_PIECE && f->now[next].state == PIECE_NONE)
+    make_room(x, w, f->pieces->items[next].bytes);
+}
+
+static void forward_begin(void *state, walk *w, instance_id i)
+{
+  engine *x = state;
+  uint32_t chunk = i % x->rank->chunk_count;
+  flight *f = x->spare[chunk] != NULL ? x->spare[chunk] : new_flight(x, chunk);
+
+  assert(x->flights[i] == NULL && "one forward");
+  x->spare[chunk] = f->spare;
+  for (uint32_t k = 0; k < f->pieces->count; k++)
+    f->now[k].state = PIECE_NONE;
+  memset(f->saved, 0, x->rank->chunks[chunk].entry_count * sizeof *f->saved);
+  f->away = f->next = 0;
+  x->flights[i] = f;
+  x->forwards[x->forward_count++] = i;
+  make_room_for(x, w, i, 1);
 }
 
 static void save_piece(engine *x, walk *w, instance_id i, uint32_t k, uint32_t entry)
 {
-  const piece *p = &x->pieces->items[k];
+  flight *f = flight_of(x, i);
+  const piece *p = &f->pieces->items[k];
 
-  assert(x->now[k].state == PIECE_NONE && "a storage is new once");
-  x->now[k] = (piece_now){ .state = PIECE_SAVED, .source = entry, .unused = p->entries };
+  assert(f->now[k].state == PIECE_NONE && "a storage is new once");
+  f->now[k] = (piece_now){ .state = PIECE_SAVED, .source = entry, .unused = p->entries };
   x->on_device_bytes += p->bytes;
-  if (k < x->pieces->leaving) copy_out(x, w, i, k);
-}
-
-/* What has been copied goes, the oldest first, until the level holds `bytes` more. */
-static void make_room(engine *x, walk *w, instance_id i, int64_t bytes)
-{
-  assert(bytes >= 0);
-  while (x->on_device_bytes + bytes > x->level_bytes && x->away < x->pieces->leaving &&
-         x->now[x->away].state == PIECE_SAVED)
-    send_away(x, w, i, x->away++);
+  if (k >= f->pieces->leaving) return;
+  act_join(w, STREAM_D2H, STREAM_COMPUTE);
+  act_copy_out(w, i, entry, (offload_how){ .form = COPY_STORAGE, .stream = STREAM_D2H });
+  f->now[k].copied = act_record(w, STREAM_D2H);
 }
 
 static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
   engine *x = state;
-  uint32_t k = x->pieces->of[entry];
+  flight *f = flight_of(x, i);
+  uint32_t k = f->pieces->of[entry];
 
-  assert(!x->saved[entry] && "packed once");
-  x->saved[entry] = true;
-  if (k != NO_PIECE && x->now[k].state == PIECE_NONE) {
+  assert(!f->saved[entry] && "packed once");
+  f->saved[entry] = true;
+  if (k != NO_PIECE && f->now[k].state == PIECE_NONE) {
     save_piece(x, w, i, k, entry);
-  } else if (k != NO_PIECE && k < x->pieces->leaving) {
-    act_share(w, i, entry, x->now[k].source);
-    if (x->now[k].state == PIECE_AWAY) act_release(w, i, entry);
+  } else if (k != NO_PIECE && k < f->pieces->leaving) {
+    act_share(w, i, entry, f->now[k].source);
+    if (f->now[k].state == PIECE_AWAY) act_release(w, i, entry);
   }
-  uint32_t next = entry + 1 < x->entry_count ? x->pieces->of[entry + 1] : NO_PIECE;
-  if (next != NO_PIECE && x->now[next].state == PIECE_NONE)
-    make_room(x, w, i, x->pieces->items[next].bytes);
+  make_room_for(x, w, i, entry + 1);
 }
 
 /* ---- backward ---- */
@@ -278,15 +404,16 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 /* The block may be one that compute has just freed. */
 static void bring_back(engine *x, walk *w, instance_id i, uint32_t k)
 {
-  const piece *p = &x->pieces->items[k];
+  flight *f = flight_of(x, i);
+  const piece *p = &f->pieces->items[k];
 
-  assert(x->now[k].state == PIECE_AWAY);
+  assert(f->now[k].state == PIECE_AWAY);
   act_join(w, STREAM_H2D, STREAM_COMPUTE);
-  act_copy_in(w, i, x->now[k].source, STREAM_H2D, STREAM_COMPUTE);
+  act_copy_in(w, i, f->now[k].source, STREAM_H2D, STREAM_COMPUTE);
   for (uint32_t e = p->first; e <= p->last; e++)
-    if (x->pieces->of[e] == k && e != x->now[k].source) act_share(w, i, e, x->now[k].source);
-  x->now[k].copied = act_record(w, STREAM_H2D);
-  x->now[k].state = PIECE_COMING;
+    if (f->pieces->of[e] == k && e != f->now[k].source) act_share(w, i, e, f->now[k].source);
+  f->now[k].copied = act_record(w, STREAM_H2D);
+  f->now[k].state = PIECE_COMING;
   x->on_device_bytes += p->bytes;
 }
 
@@ -294,13 +421,15 @@ static void bring_back(engine *x, walk *w, instance_id i, uint32_t k)
 static void entry_needed(void *state, walk *w, instance_id i, uint32_t entry)
 {
   engine *x = state;
+  flight *f = flight_of(x, i);
+  const uint32_t *order = x->order[i % x->rank->chunk_count];
   (void)entry;
 
-  assert(x->next <= x->pieces->leaving);
-  for (; x->next < x->pieces->leaving; x->next++) {
-    uint32_t k = x->order[x->next];
-    if (x->now[k].state != PIECE_AWAY) continue;
-    if (x->on_device_bytes + x->pieces->items[k].bytes > x->level_bytes) break;
+  assert(f->next <= f->pieces->leaving);
+  for (; f->next < f->pieces->leaving; f->next++) {
+    uint32_t k = order[f->next];
+    if (f->now[k].state != PIECE_AWAY) continue;
+    if (x->on_device_bytes + f->pieces->items[k].bytes > x->pieces->level_bytes) break;
     bring_back(x, w, i, k);
   }
 }
@@ -308,9 +437,10 @@ static void entry_needed(void *state, walk *w, instance_id i, uint32_t entry)
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
   engine *x = state;
-  uint32_t k = x->pieces->of[entry];
-  assert(k < x->pieces->leaving && "only what has left has a copy");
-  piece_now *now = &x->now[k];
+  flight *f = flight_of(x, i);
+  uint32_t k = f->pieces->of[entry];
+  assert(k < f->pieces->leaving && "only what has left has a copy");
+  piece_now *now = &f->now[k];
 
   if (now->state == PIECE_AWAY) bring_back(x, w, i, k);
   if (now->state != PIECE_BACK) act_wait(w, STREAM_COMPUTE, now->copied);
@@ -319,9 +449,9 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 }
 
 /* No operator needed it: a checkpoint keeps results after which it does not compute again. */
-static void forget_entry(engine *x, walk *w, instance_id i, uint32_t entry)
+static void forget_entry(const flight *f, walk *w, instance_id i, uint32_t entry)
 {
-  piece_now *now = &x->now[x->pieces->of[entry]];
+  const piece_now *now = &f->now[f->pieces->of[entry]];
 
   assert(now->state != PIECE_USED);
   if (now->state == PIECE_SAVED || now->state == PIECE_COMING) {
@@ -333,14 +463,15 @@ static void forget_entry(engine *x, walk *w, instance_id i, uint32_t entry)
 
 static void use_entry(engine *x, walk *w, instance_id i, uint32_t entry)
 {
-  uint32_t k = x->pieces->of[entry];
+  flight *f = flight_of(x, i);
+  uint32_t k = f->pieces->of[entry];
 
   if (k == NO_PIECE) return;
-  piece_now *now = &x->now[k];
+  piece_now *now = &f->now[k];
   assert(now->unused > 0);
-  if (k < x->pieces->leaving && now->state != PIECE_BACK) forget_entry(x, w, i, entry);
+  if (k < f->pieces->leaving && now->state != PIECE_BACK) forget_entry(f, w, i, entry);
   if (--now->unused > 0) return;
-  if (now->state != PIECE_AWAY) x->on_device_bytes -= x->pieces->items[k].bytes;
+  if (now->state != PIECE_AWAY) x->on_device_bytes -= f->pieces->items[k].bytes;
   now->state = PIECE_USED;
 }
 
@@ -356,27 +487,48 @@ static void node_backward_end(void *state, walk *w, instance_id i, uint32_t firs
 
 static void backward_end(void *state, walk *w, instance_id i)
 {
-  const engine *x = state;
+  engine *x = state;
+  flight *f = flight_of(x, i);
+  uint32_t chunk = i % x->rank->chunk_count;
   (void)w;
-  (void)i;
 
-  assert(x->on_device_bytes == 0 && "every piece was used");
+  for (uint32_t k = 0; k < f->pieces->count; k++)
+    assert(f->now[k].state == PIECE_USED && "every piece was used");
+  x->flights[i] = NULL;
+  f->spare = x->spare[chunk];
+  x->spare[chunk] = f;
+}
+
+/* ---- conditions ---- */
+
+/* A captured graph runs no hooks, and a schedule that runs layers in parts interleaves the forward of one
+ * micro-batch with the backward of another. */
+static bool conditions(const settings *s, diag *d)
+{
+  setting_key graphs = KEY_training_cuda_graph_impl, system = KEY_offload_system;
+  setting_key parts = KEY_parallel_overlap_moe_expert_parallel_comm;
+
+  assert(s->offload.system == SYSTEM_planned);
+  return need(s, d, s->training.cuda_graph_impl == GRAPHS_NONE, graphs, system,
+              "offload system planned needs cuda_graph_impl none; it is %s",
+              chosen_word(s, graphs)) &&
+         need(s, d, !s->parallel.overlap_moe_expert_parallel_comm, parts, system,
+              "offload system planned does not work with overlap_moe_expert_parallel_comm");
 }
 
 /* ---- theory ---- */
 
 static void theory_prepare(offload_theory *t, arena *a)
 {
-  assert(t->rank->chunk_count == 1 && t->found == NULL);
-  int64_t level;
-
-  t->found = planned_pieces(&t->rank->chunks[0], t->rank->settings, &level, a);
+  assert(t->found == NULL);
+  t->found = planned_pieces(t->rank, a);
 }
 
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
-  const piece_list *p = t->found;
-  assert(p != NULL && entry < c->entry_count);
+  const rank_pieces *found = t->found;
+  const piece_list *p = &found->chunks[c - t->rank->chunks];
+  assert(c >= t->rank->chunks && entry < c->entry_count);
 
   return p->of[entry] < p->leaving && !torch_needs_at_once(c, entry);
 }
@@ -396,6 +548,7 @@ const offload_descriptor planned_system = {
     .entry_leaves = theory_entry,
     .prepare = theory_prepare,
   },
+  .conditions = conditions,
   .streams = {
     .leaves = "the storages saved first, until the others fit the level",
     .waits_for_copy_out = "compute, before the level is exceeded",

@@ -213,6 +213,13 @@ static const char *twice(const suggesting *x, setting_key key)
   return arena_printf(x->memory, "%" PRId64, *now > INT64_MAX / 2 ? *now : 2 * *now);
 }
 
+/* Hugging Face's models have planned as a hook (docs/systems/planned.md); Megatron-LM has nothing like it. */
+static bool may_be_had(const suggesting *x, system_choice system)
+{
+  assert(system != SYSTEM_EMPTY);
+  return system != SYSTEM_none && (system != SYSTEM_planned || uses_hf(x->resolved));
+}
+
 static void add_systems(suggesting *x, const struct source *of)
 {
   settings without_modules = *x->given;
@@ -224,7 +231,7 @@ static void add_systems(suggesting *x, const struct source *of)
     candidate c = systems[i];
     if (candidate_is_for_others(x->resolved, &c, x->memory) != NULL) continue;
     c.name = name_with(of->name, c.name, x->memory);
-    if (c.system != SYSTEM_none) add_attempt(x, NULL, c);
+    if (may_be_had(x, c.system)) add_attempt(x, NULL, c);
   }
 }
 

@@ -230,6 +230,13 @@ def draw_stash(r):
     }
 
 
+def draw_planned(r):
+    return {
+        **maybe(r, 0.7, planned_device_bytes=r.choice([1, 1 << 16, 1 << 20, 1 << 24])),
+        **maybe(r, 0.7, min_offloaded_tensor_size=r.choice([0, 1024, 1 << 16])),
+    }
+
+
 def draw_megatron_offload(r, system, moe, stash, layers):
     if system in ("te_v1", "te_v2"):
         return {"system": system, **draw_layer_engine(r, layers)}
@@ -238,6 +245,8 @@ def draw_megatron_offload(r, system, moe, stash, layers):
         return {"system": system, **draw_fine_grained(r, moe and not stash), **beside}
     if system == "paged_stash":
         return {"system": system, **draw_stash(r)}
+    if system == "planned":
+        return {"system": system, **draw_planned(r)}
     return {"system": system, **maybe(r, 0.2, mode="as_released")}
 
 
@@ -431,6 +440,9 @@ def mend_megatron_offload(r, system, scenario):
         if model["num_layers"] == 1:
             model["num_layers"] = 3
         offload["cpu_offloading_num_layers"] = r.randrange(1, model["num_layers"])
+    if system == "planned":
+        training.pop("cuda_graph_impl", None)
+        parallel.pop("overlap_moe_expert_parallel_comm", None)
     if system == "te_v1":
         for key in [key for key in offload if "manual" in key or "retain" in key or key[15:] in (
                 "layers", "release_after", "reload_ahead", "stream")]:

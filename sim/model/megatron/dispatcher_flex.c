@@ -42,12 +42,13 @@ static tensor_id flex_exchange(graph *g, const char *name, tensor_id t, int64_t 
 
 /* fused_a2a.py: the handle keeps, for both exchanges, the source of each received row and the
  * ranks that each token is sent to. Ranks exchange the numbers of rows (DeepEP) or their maps
- * (HybridEP). */
+ * (HybridEP). The handle is an attribute of autograd's context: no hook sees it. */
 static moe_handle exchange_handle(graph *g, const moe_sizes *m, tensor_id map, int64_t received)
 {
   moe_handle h = { moe_index(g, "handle_source", DTYPE_INT32, received, 0),
                    moe_index(g, "handle_sent", DTYPE_INT32, m->tokens, m->ep * m->etp), received,
                    m->tokens };
+  g->tensors.items[h.source].not_offloadable = g->tensors.items[h.sent].not_offloadable = true;
   graph_node *n = graph_add(g, &operator_exchange_table);
   n->dims[TABLE_GROUP] = GROUP_TP_EP;
   node_input(n, map);

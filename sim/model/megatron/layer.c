@@ -122,7 +122,8 @@ static tensor_id mlp_part(graph *g, const settings *s, layer_place place, tensor
 /* Layer-level offloading covers the decoder's layers, not those of MTP (transformer_block.py). */
 static group_id start_layer(graph *g, const settings *s, layer_place place)
 {
-  bool offloaded = offloads_layers(s) && place.layer < s->model.num_layers;
+  bool offloaded = (offloads_layers(s) || offload_scope_of(s) == OFFLOAD_STEP) &&
+                   place.layer < s->model.num_layers;
   graph_layer_begin(g, place.layer);
   return offloaded ? graph_group_start(g, "layer") : 0;
 }

@@ -37,10 +37,11 @@ static tensor_id gathered_input(graph *g, const settings *s, tensor_id part)
   return gathered_sequence(g, s, "input_gathered", part);
 }
 
-/* Pull request #5218: a checkpoint's input is a group of offload_modules layer_input. */
+/* Pull request #5218: a checkpoint's input is a group of offload_modules layer_input. Systems that look
+ * at the whole step see it too. */
 static group_id begin_input(graph *g, const settings *s, uint32_t layer)
 {
-  if (!marks_group(s, OFFLOAD_LAYER_INPUT)) return 0;
+  if (!marks_group(s, OFFLOAD_LAYER_INPUT) && offload_scope_of(s) != OFFLOAD_STEP) return 0;
   group_id group = graph_group_start(g, "layer_input");
   g->groups.items[group].layer = (int32_t)layer;
   assert(g->layer < 0 && "the group is around layers");

@@ -1,0 +1,76 @@
+"""Offload system planned in pipelines: what it keeps on each device, and fine-grained offloading beside it."""
+
+import json
+import re
+
+import pytest
+
+from conftest import sets
+
+BASE = "docs/examples/two-stages.yaml"
+FOUR = ["num_layers=16", "hidden_size=4096", "ffn_hidden_size=14336", "num_attention_heads=32", "vocab_size=32000",
+        "pipeline_model_parallel_size=4", "world_size=4", "global_batch_size=8", "name=H100-SXM"]
+SCHEDULES = {"1f1b": [], "interleaved": ["num_virtual_stages_per_pipeline_rank=2"]}
+schedules = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+
+
+def planned(level_bytes):
+    return ["system=planned", f"planned_device_bytes={level_bytes}"]
+
+
+def predicted(offsim, *settings):
+    ranks = json.loads(offsim("predict", "--json", "--brief", BASE, *sets(*FOUR, *settings), check=0).stdout)["result"]["ranks"]
+    return {"peak": max(rank["steady_allocated_peak_bytes"] for rank in ranks), "step": max(rank["step_time_s"] for rank in ranks),
+            "out": [rank["d2h_bytes"] for rank in ranks]}
+
+
+def most_saved(plan):
+    """By rank, the most bytes that saved tensors and what came back take on the device, from the plan's text."""
+    most = []
+    for rank in re.split(r"^rank ", plan, flags=re.M)[1:]:
+        alive, now, peak = {}, 0, 0
+        for op, buffer, rest in re.findall(r"^  (alloc|free) +\w+ +(%\d+)(.*)", rank, re.M):
+            found = re.search(r" (\d+) bytes (saved|reload) ", rest)
+            if op == "alloc" and found:
+                alive[buffer] = int(found[1])
+            now += alive[buffer] if op == "alloc" and found else -alive.pop(buffer, 0) if op == "free" else 0
+            peak = max(peak, now)
+        most.append(peak)
+    return most
+
+
+@schedules
+@pytest.mark.parametrize("level", [1 << 29, 2 << 30, 4 << 30])
+def test_the_level_holds_on_every_stage(offsim, schedule, level):
+    """Beside it there are what one operator saves or needs, statistics that are too small to move, the received inputs, and the
+    loss's logits."""
+    hidden = 4096 * 4096 * 2
+    plan = offsim("plan", BASE, *sets(*FOUR, *schedule, *planned(level)), check=0).stdout
+    found = most_saved(plan)
+    assert len(found) == 4
+    assert max(found[:-1]) <= level + 18 * hidden and found[-1] <= level + 28 * hidden
+    assert min(found[:-1]) >= level
+
+
+def test_first_stages_copy_more(offsim):
+    out = predicted(offsim, *planned(2 << 30))["out"]
+    assert out == sorted(out, reverse=True) and out[0] > out[3] > 0
+
+
+def best_level(offsim, schedule, peak_bytes):
+    """What planned takes with the highest level, to 64 MiB, that needs no more memory than `peak_bytes`."""
+    low, high, best = 0, 1 << 34, None
+    while high - low > 64 << 20:
+        level = (low + high) // 2
+        found = predicted(offsim, *schedule, *planned(level))
+        low, high, best = (level, high, found) if found["peak"] <= peak_bytes else (low, level, best)
+    return best
+
+
+@schedules
+@pytest.mark.parametrize("modules", ["core_attn,attn_proj", "core_attn,attn_proj,qkv_linear"])
+def test_no_slower_than_fine_grained_offloading_of_the_same_peak(offsim, schedule, modules):
+    fine = predicted(offsim, *schedule, "fine_grained_activation_offloading=true", f"offload_modules={modules}")
+    own = best_level(offsim, schedule, fine["peak"])
+    assert own["step"] <= fine["step"]
+    assert sum(own["out"]) < sum(fine["out"]) / 2
