@@ -10,9 +10,11 @@
  * is known only after the host has waited: 8 tensors stay, an upper bound.
  *
  * Backward: one of 2 threads begins to read the file of the previous layer, and the host waits for
- * the current layer's tensor: written, read, and copied back on the default stream. A thread that
- * has read ahead copies to the device at once; here the copy is issued when the tensor is needed,
- * on the same stream.
+ * the current layer's tensor: written, read, and copied back on the default stream. As written, the
+ * prefetch of one tensor (trigger_prefetch) chooses the newest file, which is the current layer's,
+ * and the host reads that file as well; here it is the one that a prefetch is for. A thread that has
+ * read ahead copies to the device at once; here the copy is issued when the tensor is needed, on
+ * the same stream.
  *
  * The disk serves writes in order and reads in order: threads share its rate.
  */

@@ -164,7 +164,7 @@ class Tensor:
         return self
 
     def record_stream(self, stream):
-        assert stream is Stream.current and stream is Stream.compute
+        assert stream is Stream.current
 
     def copy_(self, source, non_blocking=False):
         assert non_blocking and source.numel() == self.numel() and source.is_cuda != self.is_cuda

@@ -14,7 +14,7 @@ import math
 import re
 import sys
 
-LINE = re.compile(r"  (\w+) +(\w+) +(.*)")
+LINE = re.compile(r"(?:  )?(\w+) +(\w+) +(.*)")  # of an op, or of what follows: "forward m0 c0"
 MADE = re.compile(r"(%\d+) (\S+) (\w+)\[([\d,]+)\] ")
 VIEW = re.compile(r"(%\d+)(?:\{(\w+)\+(\d+):([\dx]+)(?:/([\dx]+))?\})?")
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "i64": 8, "i32": 4, "u8": 1, "fp64": 8}

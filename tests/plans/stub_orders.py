@@ -32,8 +32,10 @@ class Reader:
             self.elements[words[0]] = math.prod(int(size) for size in SHAPE.search(rest)[1].split(","))
             if kind == "resident" and " bytes reload" in rest:
                 self.lasting.append(words[0])
-        elif kind == "kernel" and stream == "compute":
-            self.kernel(rest)
+        elif kind in ("forward", "backward"):
+            self.begin_pass()
+        elif kind == "kernel":
+            self.kernel(stream, rest)
         elif kind == "record":
             self.recorded[words[0]] = (stream, self.copies.get(stream, 0) if stream in self.copying else self.point())
         elif kind == "wait" and {stream, self.recorded[words[0]][0]} <= {"compute", *self.copying}:
@@ -43,6 +45,9 @@ class Reader:
             self.events.append(["sync", stream] + ([point] if stream in self.copying else []))
         elif kind in ("d2h", "h2d"):
             self.copy(kind, stream, words[0].split("{")[0], words[2].split("{")[0])
+
+    def begin_pass(self):
+        pass
 
     def copy(self, kind, stream, source, destination):
         host = destination if kind == "d2h" else source
@@ -58,11 +63,15 @@ class LayerReader(Reader):
 
     layer, begun = None, 0
 
-    def kernel(self, rest):
+    def begin_pass(self):
+        self.layer = None
+
+    def kernel(self, stream, rest):
         layer = re.search(r" @ layer (\d+) ", rest)
-        if layer and layer[1] != self.layer:
+        if layer and layer[1] != self.layer and stream == "compute":
             self.begun += 1
-        self.layer = layer and layer[1]
+        if stream == "compute":
+            self.layer = layer and layer[1]
 
     def point(self):
         return self.begun
@@ -73,8 +82,8 @@ class KernelReader(Reader):
 
     kernels = 0
 
-    def kernel(self, rest):
-        self.kernels += 1
+    def kernel(self, stream, rest):
+        self.kernels += stream == "compute"
 
     def point(self):
         return self.kernels

@@ -19,8 +19,8 @@ class Reader(LayerReader):
         self.version, self.made = version, set()
         super().__init__(text)
 
-    def kernel(self, rest):
-        super().kernel(rest)
+    def kernel(self, stream, rest):
+        super().kernel(stream, rest)
         self.made.update(re.findall(r"%\d+", rest.rpartition("->")[2]))
 
     def point(self):
