@@ -5,6 +5,7 @@
 
 #include "cuda/device/failure.h"
 #include "cuda/peers/nccl_state.h"
+#include "cuda/peers/turns.h"
 
 static const library nccl_library = {
   .name = "NCCL",
@@ -66,6 +67,7 @@ static void release(void *peers)
 static bool prepare(void *peers, const plan *p, const stage *stages, diag *d)
 {
   nccl *n = peers;
+  if (!turns_agree(p, stages, d)) return false;
   const char *failure = communicators_prepare(&n->communicators, p, stages);
   return failure == NULL || diag_refused(d, "NCCL cannot connect the ranks: %s", failure);
 }

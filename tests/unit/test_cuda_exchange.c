@@ -3,9 +3,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
+#include "cuda/peers/turns.h"
+#include "sim/plan/text.h"
 #include "tests/unit/exchange_bench.h"
 
 static bench_setup setup(uint32_t stages, uint32_t width)
@@ -126,6 +129,43 @@ static void test_random_plans(void **state)
   }
 }
 
+static void expect_turns(const char *text, const char *refusal)
+{
+  arena a = { 0 };
+  diag d = { 0 };
+  plan p = { 0 };
+  stage stages[2];
+  assert_true(plan_parse(&p, "t", text, strlen(text), &a, &d));
+  for (uint32_t i = 0; i < p.rank_count; i++)
+    stages[i] = stage_new(&p, i, &a);
+  assert_int_equal(turns_agree(&p, stages, &d), refusal == NULL);
+  if (refusal != NULL) assert_non_null(strstr(d.message, refusal));
+  plan_release(&p);
+  arena_release(&a);
+}
+
+/* NCCL has the first message each way, then the second ones. */
+static void test_turns_of_an_exchange(void **state)
+{
+  (void)state;
+#define AT(number)       "rank " number "\n" RESIDENT("%0") RESIDENT("%1")
+#define SEND(m, to)      "  send comm msg " m " to rank " to " 32 bytes %0\n"
+#define RECEIVE(m, from) "  recv comm msg " m " from rank " from " 32 bytes -> %1\n"
+#define BETWEEN          "  record compute e0\n  wait comm e0\n"
+#define TWO_AND_ONE                                                                                \
+  "offsim-plan 1\nranks 2\n" AT("0") SEND("0", "1") SEND("1", "1") RECEIVE("2", "1")
+  expect_turns(TWO_AND_ONE AT("1") RECEIVE("0", "0") RECEIVE("1", "0") SEND("2", "0"), NULL);
+  expect_turns(TWO_AND_ONE AT("1") RECEIVE("0", "0") BETWEEN RECEIVE("1", "0") SEND("2", "0"),
+               NULL);
+  expect_turns(TWO_AND_ONE AT("1") RECEIVE("0", "0") SEND("2", "0") BETWEEN RECEIVE("1", "0"),
+               NULL);
+  expect_turns(TWO_AND_ONE AT("1") RECEIVE("0", "0") RECEIVE("1", "0") BETWEEN SEND("2", "0"),
+               "pipeline rank 0 has message 2 before message 1, and pipeline rank 1 after it");
+  bench_setup s = setup(2, 1);
+  expect_same_bits(&s,
+                   TWO_AND_ONE AT("1") RECEIVE("0", "0") RECEIVE("1", "0") BETWEEN SEND("2", "0"));
+}
+
 static void test_unlike_collectives(void **state)
 {
   (void)state;
@@ -214,6 +254,7 @@ int main(void)
     cmocka_unit_test(test_groups_cross),
     cmocka_unit_test(test_a_gate_that_cannot_be_made),
     cmocka_unit_test(test_random_plans),
+    cmocka_unit_test(test_turns_of_an_exchange),
     cmocka_unit_test(test_unlike_collectives),
     cmocka_unit_test(test_messages_in_another_order),
     cmocka_unit_test(test_nobody_comes),
