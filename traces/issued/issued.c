@@ -66,7 +66,7 @@ bool issued_take_snapshot(const issued_row *row, issued_bytes *to, input *in)
   if (bytes > 8 * (uint64_t)(row->count - 1) || bytes > INT32_MAX - to->count)
     return input_wrong(in, input_offset(in), "%" PRIu64 " bytes of a snapshot in a row of %" PRIu32,
                        bytes, row->count);
-  memcpy(ARRAY_EXTEND(to, (uint32_t)bytes), row->word + 1, bytes);
+  if (bytes > 0) memcpy(ARRAY_EXTEND(to, (uint32_t)bytes), row->word + 1, bytes);
   return true;
 }
 

@@ -143,7 +143,8 @@ static void replace(memory *m, uint32_t from, uint32_t to, const memory_piece *w
 {
   uint32_t tail = m->pieces.count - to;
   if (count > to - from) (void)ARRAY_EXTEND(&m->pieces, count - (to - from));
-  memmove(m->pieces.items + from + count, m->pieces.items + to, tail * sizeof *m->pieces.items);
+  if (tail > 0)
+    memmove(m->pieces.items + from + count, m->pieces.items + to, tail * sizeof *m->pieces.items);
   if (count > 0) memcpy(m->pieces.items + from, with, count * sizeof *with);
   m->pieces.count = from + count + tail;
 }
