@@ -14,7 +14,8 @@ enum {
   MOST_OFF = 2 * UNIT,
   OP_ALONE = 3 * UNIT,
   KERNEL_ALONE = 3 * UNIT / 2,
-  BREAK = UNIT / 20
+  BREAK = UNIT / 20,
+  JOINED = 3 * UNIT
 };
 
 /* Kernels of one op: a split product and its sum; fused attention with what comes before and after; a
@@ -85,7 +86,7 @@ static void list_predicted(token_list *l, sample_list *kinds, const prediction *
   const rank_plan *r = &p->steady.plan.ranks[rank];
   const plan_mark *last = NULL;
   uint32_t passes = 0;
-  bool rest = false;
+  bool rest = false, others = false;
   for (uint32_t i = 0; i < r->ops.count; i++) {
     const plan_op *o = &r->ops.items[i];
     token t = { .at = i };
@@ -99,7 +100,12 @@ static void list_predicted(token_list *l, sample_list *kinds, const prediction *
         last = m;
       }
     }
-    if (!token_of_op(&p->steady.plan, r, i, &t)) continue;
+    if (!token_of_op(&p->steady.plan, r, i, &t)) {
+      others |= o->kind == OP_KERNEL;
+      continue;
+    }
+    t.apart = others;
+    others = false;
     if (o->kind == OP_KERNEL) t.ps = call_time_of(own, &p->steady.plan.calls.items[o->arg]).ps;
     t.pass = rest ? passes : passes == 0 ? 0 : passes - 1;
     *ARRAY_PUSH(l) = t;
@@ -124,8 +130,10 @@ static void list_measured(token_list *l, sample_list *kinds, const issues *x)
     const real_span *s = &r->spans.items[w->span];
     if (s->pass != REAL_NONE) last = numbers[s->pass];
     if (w->class == FIT_OTHER) continue;
-    *ARRAY_PUSH(l) =
-        (token){ .at = i, .pass = last, .class = w->class, .ps = w->ps, .bytes = s->bytes };
+    bool apart = l->count > 0 && l->items[l->count - 1].at + 1 != i;
+    *ARRAY_PUSH(l) = (token){
+      .at = i, .pass = last, .class = w->class, .ps = w->ps, .bytes = s->bytes, .apart = apart
+    };
   }
   arena_release(&scratch);
 }
@@ -159,7 +167,7 @@ static void prepare(pass_grid *g, arena *a)
     measured[t->class] += t->ps;
     g->sum_ps[i + 1] = g->sum_ps[i] + t->ps;
     g->alike[i + 1] = before != NULL && before->class == t->class ? g->alike[i] + 1 : 1;
-    g->breaks[i + 1] = g->breaks[i] + (before == NULL || before->at + 1 != t->at);
+    g->breaks[i + 1] = g->breaks[i] + (before == NULL ? 1 : t->at - before->at - 1);
   }
   for (int c = 0; c < FIT_CLASSES; c++)
     g->permille[c] = predicted[c] == 0 ? UNIT : capped_muldiv(measured[c], UNIT, predicted[c]);
@@ -187,7 +195,9 @@ static int64_t match_cost(const pass_grid *g, const token *op, uint32_t column, 
   }
   int64_t measured_ps = g->sum_ps[column] - g->sum_ps[column - count];
   uint32_t breaks = g->breaks[column] - g->breaks[column - count + 1];
-  return off(measured_ps, capped_muldiv(op->ps, g->permille[op->class], UNIT)) + breaks * BREAK;
+  bool joined = op->apart && !g->measured[column - count].apart;
+  return off(measured_ps, capped_muldiv(op->ps, g->permille[op->class], UNIT)) + breaks * BREAK +
+         (joined ? JOINED : 0);
 }
 
 static void fill(const pass_grid *g, arena *a)

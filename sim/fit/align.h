@@ -3,9 +3,11 @@
  *
  * Both sides are sequences in the order in which their hosts issue. Within a pass the cheapest alignment of
  * products, attentions and copies is taken (dynamic programming): an op takes consecutive kernels of its
- * class, as many as its kind may have; that costs how far their time is from the predicted one,
- * relative to all of the class in the pass; copies must have the op's bytes. An op or a kernel may stay
- * alone, which costs more. Communication is at the borders of passes, so it is aligned over the whole step.
+ * class, as many as its kind may have. That costs how far their time is from the predicted one, relative to
+ * all of the class in the pass, and each other kernel that is issued between them. Copies must have the op's
+ * bytes. Where the plan has other kernels between two ops, the kernels of the two do not join. An op or a
+ * kernel may stay alone, which costs more. Communication is at the borders of passes, so it is aligned over
+ * the whole step.
  */
 #ifndef OFFSIM_SIM_FIT_ALIGN_H
 #define OFFSIM_SIM_FIT_ALIGN_H
@@ -21,6 +23,7 @@ typedef struct token {
   int64_t ps;    /* of its kernel, alone; of an op that is none 0 */
   int64_t bytes; /* of a copy */
   uint32_t most; /* of an op: the kernels that it may take */
+  bool apart;    /* kernels that are no tokens come between the token before and this one */
 } token;
 
 typedef struct token_list {

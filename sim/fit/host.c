@@ -1,4 +1,5 @@
 #include <assert.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "sim/base/array.h"
@@ -66,8 +67,10 @@ static bool add_key(host_stretches *h, const fit_sides *f, const machine_key *ke
     call_ps[i] = host_call_ns(own, &p->calls.items[i]) * PS_PER_NS;
   host_costs costs = host_costs_of(own);
   host_walk_rank(&costs, p, f->input->rank, call_ps, op_ps);
+  /* Hooks of gradients run when the product has been launched: their time is that of the next op. */
+  uint32_t late = key->offset == offsetof(machine, issue.parameter_ns);
   for (uint32_t i = 0; i < h->rank->ops.count; i++)
-    before_ps[i + 1] = before_ps[i] + op_ps[i];
+    before_ps[i + 1] = before_ps[i] + (i < late ? 0 : op_ps[i - late]);
   arena_release(&scratch);
   if (before_ps[h->rank->ops.count] == 0) return false;
   h->keys[h->key_count] = key;

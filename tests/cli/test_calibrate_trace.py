@@ -126,6 +126,41 @@ def test_copies_say_nothing_about_the_clock(offsim, tmp_path):
     assert step(offsim, found, *scenario, *keep) == pytest.approx(true, rel=0.02)
 
 
+def test_gradients_of_experts(offsim, tmp_path):
+    """As in real traces, a grouped product is a kernel for each expert, and the hooks of gradients follow their launches."""
+    experts, hook_ns = 16, 60000
+    scenario = ["docs/examples/one-layer.yaml", *sets(
+        "num_layers=4", "global_batch_size=2", f"num_experts={experts}", "moe_router_topk=2", "moe_grouped_gemm=true", "moe_ffn_hidden_size=512",
+        "moe_token_dispatcher_type=alltoall", "fine_grained_activation_offloading=false", "offload_modules=")]
+    machine, trace, found = tmp_path / "machine.yaml", tmp_path / "trace.json", tmp_path / "found.yaml"
+    base = ROOT / "sim/machine/presets/H200-SXM.yaml"
+    machine.write_text(re.sub(r"( parameter_ns: )\d+", rf"\g<1>{hook_ns}", base.read_text()))
+    offsim("predict", *scenario, "--machine", machine, "--trace", trace, check=0)
+    record = json.loads(trace.read_text())
+    launches = {e["args"]["correlation"]: e for e in record["traceEvents"] if e.get("cat") == "cuda_runtime" and "args" in e}
+    number = max(launches)
+    for kernel in [e for e in record["traceEvents"] if e.get("cat") == "kernel" and "gemm" in e["name"]]:
+        launch = launches[kernel["args"]["correlation"]]
+        of_weight = re.search(r" k (4096|8192) ", kernel["args"]["shape"])
+        if kernel["name"] == "gemm":
+            launch["ts"] -= hook_ns / 1e3 if of_weight else 0
+            continue
+        launch["ts"] -= experts * hook_ns / 1e3 if of_weight else 0
+        kernel["dur"] /= experts
+        for i in range(1, experts):
+            number += 1
+            record["traceEvents"] += [
+                {**launch, "ts": launch["ts"] - 3 * i, "args": {"correlation": number}},
+                {**kernel, "ts": kernel["ts"] + i * kernel["dur"], "args": {**kernel["args"], "correlation": number}}]
+    trace.write_text(json.dumps(record))
+    true = step(offsim, machine, *scenario)
+    offsim("calibrate", "--from", trace, "--step-time", true, "--base", "H200-SXM", "-o", found, *scenario, check=0)
+    # Pulled towards the factor of all kinds of work, which is 1.
+    assert 1.5 * values(base)["parameter_ns"] < values(found)["parameter_ns"] <= hook_ns
+    for key in ("product_ns", "compiled_ns", "check_ns"):
+        assert values(found)[key] == pytest.approx(values(base)[key], rel=0.15), key
+
+
 def test_gpu_of_the_trace(offsim, tmp_path):
     """The base is the shipped machine of the GPU that the trace names."""
     trace = tmp_path / "trace.json"
