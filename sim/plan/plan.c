@@ -69,6 +69,72 @@ static void rank_release(rank_plan *r)
   ARRAY_FREE(&r->lines);
 }
 
+/* ---- comparing ---- */
+
+/* Items without padding. */
+#define SAME_BYTES(a, b)                                                                           \
+  ((a)->count == (b)->count &&                                                                     \
+   ((a)->count == 0 || memcmp((a)->items, (b)->items, (a)->count * sizeof *(a)->items) == 0))
+
+static bool are_same_buffers(const buffer_array *a, const buffer_array *b)
+{
+  for (uint32_t i = 0; i < a->count && a->count == b->count; i++) {
+    const plan_buffer *x = &a->items[i], *y = &b->items[i];
+    if (x->bytes != y->bytes || x->tensor != y->tensor || x->mark != y->mark ||
+        x->purpose != y->purpose || x->stream != y->stream || x->filled != y->filled ||
+        x->host_key != y->host_key)
+      return false;
+  }
+  return a->count == b->count;
+}
+
+static bool are_same_marks(const mark_array *a, const mark_array *b)
+{
+  for (uint32_t i = 0; i < a->count && a->count == b->count; i++) {
+    const plan_mark *x = &a->items[i], *y = &b->items[i];
+    if (x->kind != y->kind || x->microbatch != y->microbatch || x->chunk != y->chunk) return false;
+  }
+  return a->count == b->count;
+}
+
+static bool are_same_tensors(const tensor_array *a, const tensor_array *b)
+{
+  for (uint32_t i = 0; i < a->count && a->count == b->count; i++) {
+    const plan_tensor *x = &a->items[i], *y = &b->items[i];
+    if (x->site != y->site || x->dtype != y->dtype || x->rank != y->rank ||
+        memcmp(x->shape, y->shape, x->rank * sizeof *x->shape) != 0 ||
+        strcmp(x->name, y->name) != 0)
+      return false;
+  }
+  return a->count == b->count;
+}
+
+static bool are_same_sites(const site_array *a, const site_array *b)
+{
+  for (uint32_t i = 0; i < a->count && a->count == b->count; i++)
+    if (a->items[i].layer != b->items[i].layer ||
+        strcmp(a->items[i].module, b->items[i].module) != 0)
+      return false;
+  return a->count == b->count;
+}
+
+static bool are_same_ranks(const rank_plan *a, const rank_plan *b)
+{
+  return a->residents == b->residents && a->events == b->events && SAME_BYTES(&a->ops, &b->ops) &&
+         SAME_BYTES(&a->operands, &b->operands) && are_same_buffers(&a->buffers, &b->buffers) &&
+         are_same_marks(&a->marks, &b->marks);
+}
+
+bool plan_is_same(const plan *a, const plan *b)
+{
+  if (a->rank_count != b->rank_count || a->global_ranks != b->global_ranks) return false;
+  for (uint32_t i = 0; i < a->rank_count; i++)
+    if (!are_same_ranks(&a->ranks[i], &b->ranks[i])) return false;
+  return SAME_BYTES(&a->calls, &b->calls) && SAME_BYTES(&a->views, &b->views) &&
+         SAME_BYTES(&a->messages, &b->messages) && are_same_tensors(&a->tensors, &b->tensors) &&
+         are_same_sites(&a->sites, &b->sites);
+}
+
 void plan_release(plan *p)
 {
   for (uint32_t r = 0; r < p->rank_count; r++)

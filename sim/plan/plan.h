@@ -321,6 +321,9 @@ typedef struct plan {
 plan plan_new(uint32_t rank_count, arena *a);
 void plan_release(plan *p);
 
+/* Whether both have the same ops on the same buffers, calls and places. */
+bool plan_is_same(const plan *a, const plan *b);
+
 /* Asserts for a plan that a program has made what plan_parse (text.h) checks in a text: for the
  * shared tables only, or for everything, which visits every op. */
 void plan_assert_tables(const plan *p);

@@ -26,8 +26,9 @@ bool baselines_find(baselines *b, XXH128_hash_t run, iteration_prediction *found
 void baselines_add(baselines *b, XXH128_hash_t run, const iteration_prediction *is, uint32_t ranks);
 
 /* `predict` on one thread with nothing else asked for. The run without offload comes from `known`, or gets
- * there; only the figures that are known of it are filled. */
-bool predict_beside(prediction *p, const settings *s, const machine *m, baselines *known, arena *a,
-                    diag *d);
+ * there; only the figures that are known of it are filled. `common`: as for predict_common, and no saving is
+ * theoretical; NULL: the setting shares its plans with no other. */
+bool predict_beside(prediction *p, const settings *s, const machine *m, baselines *known,
+                    common_plans *common, arena *a, diag *d);
 
 #endif

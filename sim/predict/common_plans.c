@@ -26,6 +26,18 @@ bool common_plans_are_safe(common_plans *c, const settings *s, arena *a, diag *d
          common_plans_compile(c, s, ITERATION_STEADY, a, d) && plan_is_safe(steady, first);
 }
 
+void common_plans_take_times(common_plans *c, common_plans *from)
+{
+  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
+    timeline *times = &from->times[kind];
+    assert(c->times[kind].rank_count == 0 && "nothing is timed yet");
+    if (times->rank_count == 0) continue;
+    if (!plan_is_same(&c->compiled[kind].plan, &from->compiled[kind].plan)) continue;
+    c->times[kind] = *times;
+    *times = (timeline){ 0 };
+  }
+}
+
 void common_plans_release(common_plans *c)
 {
   for (int kind = 0; kind < ITERATION_KINDS; kind++) {

@@ -32,6 +32,10 @@ bool common_plans_compile(common_plans *c, const settings *s, iteration_kind kin
 /* Compiles both; stops at the first that is not safe. False after a diag error, too. */
 bool common_plans_are_safe(common_plans *c, const settings *s, arena *a, diag *d);
 
+/* Where an iteration's ops are the same in both, and run on the same machine at the same places: takes the
+ * times that are known of it. */
+void common_plans_take_times(common_plans *c, common_plans *from);
+
 void common_plans_release(common_plans *c);
 
 #endif

@@ -53,7 +53,8 @@ static void compare(prediction *p, arena *a)
 {
   for (uint32_t i = 0; i < p->rank_count; i++) {
     rank_prediction *with = &p->result.ranks[i];
-    with->theoretical_saving_bytes = theoretical_saving_bytes(&p->steady.shapes[i], a);
+    if (p->steady.shapes != NULL)
+      with->theoretical_saving_bytes = theoretical_saving_bytes(&p->steady.shapes[i], a);
     with->simulated_saving_bytes =
         p->baseline.ranks[i].steady_allocated_peak_bytes - with->steady_allocated_peak_bytes;
   }
@@ -102,8 +103,9 @@ typedef struct predicting {
   const machine *own;
   const rank_place *places;
   bool verifies, explains_peaks, ok[2];
-  bool is_baseline; /* the setting itself is without offload */
-  baselines *known; /* NULL: no others */
+  bool is_baseline;     /* the setting itself is without offload */
+  baselines *known;     /* NULL: no others */
+  common_plans *common; /* NULL: others share no plans */
   arena memory[2];
   diag errors[2];
 } predicting;
@@ -243,6 +245,15 @@ static bool predict_result(const predicting *x, arena *a, diag *d)
   return ok;
 }
 
+/* Plans and times stay where others find them. */
+static bool predict_shared(const predicting *x, arena *a, diag *d)
+{
+  setting_run run = new_run(x, x->p->settings, x->common);
+  bool ok = predict_setting(x, &run, a, d);
+  setting_run_release(&run);
+  return ok;
+}
+
 static predicting new_prediction(prediction *p, const settings *s, const machine *m, arena *a)
 {
   *p = (prediction){ .settings = s,
@@ -260,7 +271,9 @@ static void predict_side(void *context, uint32_t i)
   if (baseline && x->is_baseline)
     x->ok[i] = true;
   else
-    x->ok[i] = (baseline ? predict_baseline : predict_result)(x, &x->memory[i], &x->errors[i]);
+    x->ok[i] = (baseline            ? predict_baseline
+                : x->common != NULL ? predict_shared
+                                    : predict_result)(x, &x->memory[i], &x->errors[i]);
 }
 
 static bool predict_sides(predicting *x, arena *a, diag *d)
@@ -291,11 +304,12 @@ bool predict(prediction *p, const settings *s, const given_plans *plans, const m
   return predict_sides(&x, a, d);
 }
 
-bool predict_beside(prediction *p, const settings *s, const machine *m, baselines *known, arena *a,
-                    diag *d)
+bool predict_beside(prediction *p, const settings *s, const machine *m, baselines *known,
+                    common_plans *common, arena *a, diag *d)
 {
   predicting x = new_prediction(p, s, m, a);
   x.known = known;
+  x.common = common;
   return predict_sides(&x, a, d);
 }
 
@@ -309,10 +323,8 @@ bool predict_common(prediction *p, const settings *s, const machine *m, common_p
                     arena *a, diag *d)
 {
   predicting x = new_prediction(p, s, m, a);
-  setting_run run = new_run(&x, s, common);
-  bool ok = predict_setting(&x, &run, a, d);
-  setting_run_release(&run);
-  return ok;
+  x.common = common;
+  return predict_shared(&x, a, d);
 }
 
 void prediction_release(prediction *p)

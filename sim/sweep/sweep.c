@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/predict/baselines.h"
+#include "sim/predict/recent_plans.h"
 #include "sim/world/deal.h"
 
 /* ---- a row as bytes, between processes ---- */
@@ -39,6 +40,7 @@ typedef struct sweeping {
   const sweep *of;
   const sweep_taker *to;
   baselines *known;
+  recent_plans *recent;
   pthread_mutex_t lock; /* of the diag */
   diag *diag;
 } sweeping;
@@ -49,14 +51,18 @@ static const void *predict_row(void *of, uint32_t index, size_t *bytes, arena *a
   sweeping *x = of;
   const sweep *w = x->of;
   diag quiet = { .quiet = true };
-  settings s;
+  recent_run *own = recent_run_new(), *found = NULL;
+  settings *s = &own->settings;
   sweep_row row = { .tried = space_at(w->space, index), .verdict = SWEEP_REFUSED };
-  if (candidate_settings(&s, w->given, &row.tried, "--over", a, &quiet)) {
+  if (candidate_settings(s, w->given, &row.tried, "--over", &own->memory, &quiet)) {
     prediction p;
-    if (predict_beside(&p, &s, w->machine, x->known, a, &quiet)) sweep_row_take(&row, &p);
+    found = recent_plans_find(x->recent, own);
+    common_plans *common = found == NULL ? NULL : &found->plans;
+    if (predict_beside(&p, s, w->machine, x->known, common, a, &quiet)) sweep_row_take(&row, &p);
     prediction_release(&p);
   }
   if (!diag_ok(&quiet)) row.reason = candidate_refusal(&quiet, a);
+  recent_plans_keep(x->recent, own, found, diag_ok(&quiet));
   if (!diag_is_refusal(&quiet)) return pack(&row, bytes, a);
   pthread_mutex_lock(&x->lock);
   *x->diag = quiet;
@@ -80,7 +86,11 @@ static bool settle(void *of)
 bool sweep_run(const sweep *w, const sweep_taker *to, diag *d)
 {
   arena a = { 0 };
-  sweeping x = { .of = w, .to = to, .known = baselines_new(&a), .diag = d };
+  sweeping x = { .of = w,
+                 .to = to,
+                 .known = baselines_new(&a),
+                 .recent = recent_plans_new(w->threads, &a),
+                 .diag = d };
   const deal of = { .count = space_count(w->space),
                     .done = w->done,
                     .threads = w->threads,
@@ -91,6 +101,7 @@ bool sweep_run(const sweep *w, const sweep_taker *to, diag *d)
   pthread_mutex_init(&x.lock, NULL);
   deal_run(&of);
   pthread_mutex_destroy(&x.lock);
+  recent_plans_release(x.recent);
   baselines_release(x.known);
   arena_release(&a);
   return diag_ok(d);

@@ -17,10 +17,16 @@ typedef struct range {
 
 typedef struct dealer {
   const deal *of;
+  uint32_t threads;     /* of all processes */
   uint32_t next;        /* piece that no thread has */
   bool over;            /* ended before its time */
   pthread_mutex_t lock; /* of both, and of the calls of `take` and `settle` */
 } dealer;
+
+enum {
+  MOST_PIECES = 64,     /* of a range */
+  RANGES_PER_THREAD = 8 /* of what is left, so that all threads end at about the same time */
+};
 
 static bool is_done(const deal *of, uint32_t piece)
 {
@@ -28,9 +34,11 @@ static bool is_done(const deal *of, uint32_t piece)
 }
 
 /* An empty range: there are no more. */
-static range next_range(dealer *x, uint32_t most)
+static range next_range(dealer *x)
 {
   const deal *of = x->of;
+  uint32_t most = (of->count - x->next) / (RANGES_PER_THREAD * x->threads);
+  most = most < 1 ? 1 : most > MOST_PIECES ? MOST_PIECES : most;
   while (x->next < of->count && is_done(of, x->next))
     x->next++;
   range r = { x->next, 0 };
@@ -39,10 +47,10 @@ static range next_range(dealer *x, uint32_t most)
   return r;
 }
 
-static range next_piece(dealer *x)
+static range next_pieces(dealer *x)
 {
   pthread_mutex_lock(&x->lock);
-  range r = next_range(x, 1);
+  range r = next_range(x);
   pthread_mutex_unlock(&x->lock);
   return r;
 }
@@ -56,29 +64,36 @@ static void end(dealer *x)
   pthread_mutex_unlock(&x->lock);
 }
 
-static void take_own(dealer *x, uint32_t piece, const void *result, size_t bytes)
+/* False: the deal has ended. */
+static bool take_own(dealer *x, uint32_t piece, const void *result, size_t bytes)
 {
   const deal *of = x->of;
   pthread_mutex_lock(&x->lock);
   if (!x->over)
     x->over = !of->take(of->context, piece, result, bytes) ||
               (of->settle != NULL && !of->settle(of->context));
+  bool goes_on = !x->over;
   pthread_mutex_unlock(&x->lock);
+  return goes_on;
+}
+
+static bool work_on(dealer *x, uint32_t piece)
+{
+  arena a = { 0 };
+  size_t bytes;
+  const void *result = x->of->work(x->of->context, piece, &bytes, &a);
+  if (result == NULL) end(x);
+  bool goes_on = result != NULL && take_own(x, piece, result, bytes);
+  arena_release(&a);
+  return goes_on;
 }
 
 static void *work_here(void *of)
 {
   dealer *x = of;
-  for (range r; (r = next_piece(x)).count > 0;) {
-    arena a = { 0 };
-    size_t bytes;
-    const void *result = x->of->work(x->of->context, r.first, &bytes, &a);
-    if (result == NULL)
-      end(x);
-    else
-      take_own(x, r.first, result, bytes);
-    arena_release(&a);
-  }
+  for (range r; (r = next_pieces(x)).count > 0;)
+    for (uint32_t i = r.first; i < r.first + r.count && work_on(x, i); i++)
+      continue;
   return NULL;
 }
 
@@ -107,7 +122,7 @@ static void join(pthread_t *threads, uint32_t count)
 
 static bool deal_alone(const deal *of)
 {
-  dealer x = { .of = of };
+  dealer x = { .of = of, .threads = of->threads };
   uint32_t others = (of->threads < of->count ? of->threads : of->count);
   pthread_t *threads = room_for_threads(of->threads);
   pthread_mutex_init(&x.lock, NULL);
@@ -139,9 +154,7 @@ typedef struct message {
 #define SEND_AFTER_NS NS_PER_S
 
 enum {
-  MOST_PIECES = 64,      /* of a range */
-  RANGES_PER_THREAD = 8, /* of what is left, so that all threads end at about the same time */
-  IDLE_NS = 100000,      /* between two looks for messages */
+  IDLE_NS = 100000, /* between two looks for messages */
   MOST_MESSAGE_BYTES = 1 << 28
 };
 
@@ -256,32 +269,25 @@ static bool take_results(dealer *x, const char *at, const char *end)
   return of->settle == NULL || of->settle(of->context);
 }
 
-/* What another process gets: less towards the end. */
-static uint32_t range_size(const dealer *x, uint32_t threads)
-{
-  uint32_t size = (x->of->count - x->next) / (RANGES_PER_THREAD * threads);
-  return size < 1 ? 1 : size > MOST_PIECES ? MOST_PIECES : size;
-}
-
 /* Returns whether the thread that sent it has gone. */
-static bool answer(dealer *x, const message *m, int source, int tag, uint32_t threads)
+static bool answer(dealer *x, const message *m, int source, int tag)
 {
   uint32_t wants;
   assert(m->count >= sizeof wants);
   memcpy(&wants, m->items, sizeof wants);
   pthread_mutex_lock(&x->lock);
   if (!x->over) x->over = !take_results(x, m->items + sizeof wants, m->items + m->count);
-  range r = wants ? next_range(x, range_size(x, threads)) : (range){ 0 };
+  range r = wants ? next_range(x) : (range){ 0 };
   pthread_mutex_unlock(&x->lock);
   if (wants) MPI_Send(&r, sizeof r, MPI_BYTE, source, tag, MPI_COMM_WORLD);
   return wants && r.count == 0;
 }
 
 /* Until all threads of the others have gone, or the deal has ended. */
-static void answer_all(dealer *x, uint32_t threads)
+static void answer_all(dealer *x)
 {
   message m = { 0 };
-  for (uint32_t left = threads - x->of->threads; left > 0 && !was_ended(x);) {
+  for (uint32_t left = x->threads - x->of->threads; left > 0 && !was_ended(x);) {
     MPI_Status about;
     int there = 0, bytes;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &there, &about);
@@ -293,16 +299,16 @@ static void answer_all(dealer *x, uint32_t threads)
     m.count = 0;
     MPI_Recv(ARRAY_EXTEND(&m, (uint32_t)bytes), bytes, MPI_BYTE, about.MPI_SOURCE, about.MPI_TAG,
              MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    left -= answer(x, &m, about.MPI_SOURCE, about.MPI_TAG, threads);
+    left -= answer(x, &m, about.MPI_SOURCE, about.MPI_TAG);
   }
   ARRAY_FREE(&m);
 }
 
-static void work_and_answer(dealer *x, uint32_t threads)
+static void work_and_answer(dealer *x)
 {
   pthread_t *own = room_for_threads(x->of->threads);
   uint32_t started = start(own, x->of->threads, work_here, x);
-  answer_all(x, threads);
+  answer_all(x);
   if (started == 0) work_here(x);
   join(own, started);
 }
@@ -312,9 +318,10 @@ static bool deal_to_all(const deal *of)
   dealer x = { .of = of };
   int64_t threads = of->threads;
   world_add(&threads, 1);
+  x.threads = (uint32_t)threads;
   pthread_mutex_init(&x.lock, NULL);
   if (world_of().number == 0)
-    work_and_answer(&x, (uint32_t)threads);
+    work_and_answer(&x);
   else
     work_in_process(&x);
   pthread_mutex_destroy(&x.lock);

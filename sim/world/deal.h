@@ -1,11 +1,11 @@
 /*
  * Independent pieces of work, dealt to the threads of all processes; process 0 takes the results.
  *
- *     each thread:   piece <- next;  work;  take                     (process 0)
+ *     each thread:   pieces <- next;  work;  take                        (process 0)
  *     each thread:   pieces <- process 0;  work;  results -> process 0   (the others)
  *
- * Pieces are dealt in ascending order to threads that are free, so which thread works on one depends on
- * the clock. What a piece's result is must not.
+ * Pieces are dealt in ascending order to threads that are free, several neighbours at a time and fewer
+ * towards the end, so which thread works on one depends on the clock. What a piece's result is must not.
  */
 #ifndef OFFSIM_SIM_WORLD_DEAL_H
 #define OFFSIM_SIM_WORLD_DEAL_H

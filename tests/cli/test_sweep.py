@@ -53,6 +53,25 @@ def test_rows_are_predictions(offsim, undisturbed):
         assert row["missing_bytes"] == one["missing_bytes"]
 
 
+SHARED = [("recompute_granularity", ["", "selective"]), ("offload_modules", ["core_attn", "core_attn,attn_proj"]),
+          ("activation_offload_fraction", ["1", "0.5"]), ("expandable_segments", ["false", "true"])]
+
+
+@pytest.mark.parametrize("memory_mib", [81920, 3500, 3300])  # enough; some requests are refused at first; too little for some
+def test_neighbours_share_plans(offsim, tmp_path, memory_mib):
+    """A row is that of a sweep of the setting alone, whatever plans and times earlier settings have left."""
+    base = ["sweep", "docs/examples/two-stages.yaml", "--machine", "H100-SXM", "--set", "fine_grained_activation_offloading=true",
+            "--machine-set", f"gpu.memory_bytes={memory_mib << 20}", "--threads", "1"]
+    over = [part for key, values in SHARED for part in ("--over", f"{key}={'|'.join(values)}")]
+    offsim(*base, *over, "-o", tmp_path / "all.jsonl", check=0)
+    alone = set()
+    for i, values in enumerate(itertools.product(*(values for _, values in SHARED))):
+        over = [part for (key, _), value in zip(SHARED, values) for part in ("--over", f"{key}={value}")]
+        offsim(*base, *over, "-o", tmp_path / f"{i}.jsonl", check=0)
+        alone.update(lines_of(tmp_path / f"{i}.jsonl"))
+    assert set(lines_of(tmp_path / "all.jsonl")) == alone and len(alone) == 16
+
+
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.csv"])
 def test_an_unknown_mfu_is_read_back(offsim, tmp_path, name):
     """Of frozen weights none is known; the second sweep has all rows from the file."""

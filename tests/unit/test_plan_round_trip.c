@@ -181,10 +181,96 @@ static void test_round_trips(void **state)
     }
 }
 
+/* ---- the same plan, with the same rows ---- */
+
+static void is_noticed(const plan *kept, const plan *changed, void *member)
+{
+  unsigned char *byte = member;
+  *byte ^= 1;
+  assert_false(plan_is_same(kept, changed));
+  assert_false(plan_is_same(changed, kept));
+  *byte ^= 1;
+  assert_true(plan_is_same(kept, changed));
+}
+
+#define LAST(array) (&(array).items[(array).count - 1])
+
+static void each_change_is_noticed(const plan *p, plan *q)
+{
+  rank_plan *r = &q->ranks[q->rank_count - 1];
+  plan_buffer *b = LAST(r->buffers);
+  plan_mark *m = LAST(r->marks);
+  plan_tensor *t = LAST(q->tensors);
+  void *members[] = {
+    &q->rank_count,
+    &q->global_ranks,
+    &r->residents,
+    &r->events,
+    &LAST(r->ops)->kind,
+    &LAST(r->ops)->arg,
+    &LAST(r->ops)->site,
+    &r->ops.count,
+    LAST(r->operands),
+    &r->operands.count,
+    &b->bytes,
+    &b->tensor,
+    &b->mark,
+    &b->purpose,
+    &b->stream,
+    &b->filled,
+    &b->host_key,
+    &r->buffers.count,
+    &m->kind,
+    &m->microbatch,
+    &m->chunk,
+    &r->marks.count,
+    &LAST(q->calls)->bytes,
+    &q->calls.count,
+    &LAST(q->views)->offset,
+    &q->views.count,
+    &LAST(q->messages)->bytes,
+    &q->messages.count,
+    &t->site,
+    &t->dtype,
+    &t->rank,
+    &t->shape[t->rank - 1],
+    &q->tensors.count,
+    &LAST(q->sites)->layer,
+    &q->sites.count,
+  };
+  assert_true(t->rank > 0);
+  for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+    is_noticed(p, q, members[i]);
+  const char *name = t->name, *module = LAST(q->sites)->module;
+  t->name = "another";
+  assert_false(plan_is_same(p, q));
+  t->name = name;
+  LAST(q->sites)->module = "another";
+  assert_false(plan_is_same(p, q));
+  LAST(q->sites)->module = module;
+  assert_true(plan_is_same(p, q));
+}
+
+static void test_same_plans(void **state)
+{
+  (void)state;
+  arena a = { 0 };
+  compilation c, d;
+  const char *changes = PIPELINE("") OFFLOAD("core_attn, attn_proj");
+  small_compile(&c, small_settings(SMALL_DENSE, changes, &a), ITERATION_STEADY, &a);
+  small_compile(&d, small_settings(SMALL_DENSE, changes, &a), ITERATION_STEADY, &a);
+  assert_true(plan_is_same(&c.plan, &d.plan));
+  each_change_is_noticed(&c.plan, &d.plan);
+  compilation_release(&c);
+  compilation_release(&d);
+  arena_release(&a);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_round_trips),
+    cmocka_unit_test(test_same_plans),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

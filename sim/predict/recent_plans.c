@@ -1,0 +1,124 @@
+#include "sim/predict/recent_plans.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/diag.h"
+#include "sim/predict/baselines.h"
+
+/* Larger plans are not kept: at 60 bytes an op with its times, a thread's last run has at most 60 MB. */
+enum { MOST_OPS = 1000000 };
+
+struct recent_plans {
+  pthread_mutex_t lock;
+  recent_run **runs; /* [most], those kept last at the end */
+  uint32_t count, most;
+};
+
+recent_run *recent_run_new(void)
+{
+  recent_run *run = calloc(1, sizeof *run);
+  if (run == NULL) die_refused("no memory for the plans of a setting");
+  return run;
+}
+
+static void discard(recent_run *run)
+{
+  if (run == NULL) return;
+  common_plans_release(&run->plans);
+  arena_release(&run->memory);
+  free(run);
+}
+
+recent_plans *recent_plans_new(uint32_t most, arena *a)
+{
+  recent_plans *r = ARENA_NEW(a, recent_plans);
+  assert(most > 0);
+  *r = (recent_plans){ .runs = ARENA_ARRAY(a, recent_run *, most), .most = most };
+  pthread_mutex_init(&r->lock, NULL);
+  return r;
+}
+
+void recent_plans_release(recent_plans *r)
+{
+  for (uint32_t i = 0; i < r->count; i++)
+    discard(r->runs[i]);
+  pthread_mutex_destroy(&r->lock);
+}
+
+/* The run leaves the list. */
+static recent_run *take_at(recent_plans *r, uint32_t i)
+{
+  assert(i < r->count);
+  recent_run *run = r->runs[i];
+  memmove(&r->runs[i], &r->runs[i + 1], (--r->count - i) * sizeof *r->runs);
+  return run;
+}
+
+/* The last one with the same plans, or else with the same run beside it; NULL: none. */
+static recent_run *take_like(recent_plans *r, const recent_run *own)
+{
+  recent_run *found = NULL;
+  pthread_mutex_lock(&r->lock);
+  for (uint32_t i = r->count; i-- > 0 && found == NULL;)
+    if (XXH128_isEqual(r->runs[i]->common, own->common)) found = take_at(r, i);
+  for (uint32_t i = r->count; i-- > 0 && found == NULL;)
+    if (XXH128_isEqual(r->runs[i]->beside, own->beside)) found = take_at(r, i);
+  pthread_mutex_unlock(&r->lock);
+  return found;
+}
+
+static void put_last(recent_plans *r, recent_run *run)
+{
+  pthread_mutex_lock(&r->lock);
+  recent_run *oldest = r->count == r->most ? take_at(r, 0) : NULL;
+  r->runs[r->count++] = run;
+  pthread_mutex_unlock(&r->lock);
+  discard(oldest);
+}
+
+static bool compile_both(recent_run *run)
+{
+  diag quiet = { .quiet = true };
+  for (int kind = 0; kind < ITERATION_KINDS; kind++)
+    if (!common_plans_compile(&run->plans, &run->settings, (iteration_kind)kind, &run->memory,
+                              &quiet)) {
+      common_plans_release(&run->plans);
+      return false;
+    }
+  return true;
+}
+
+recent_run *recent_plans_find(recent_plans *r, recent_run *own)
+{
+  settings common = common_settings(&own->settings), beside = settings_without_offload(&common);
+  own->common = settings_digest(&common, &own->memory);
+  own->beside = settings_digest(&beside, &own->memory);
+  recent_run *like = take_like(r, own);
+  if (like != NULL && XXH128_isEqual(like->common, own->common)) return like;
+  bool compiled = compile_both(own);
+  if (compiled && like != NULL) common_plans_take_times(&own->plans, &like->plans);
+  discard(like);
+  return compiled ? own : NULL;
+}
+
+static uint64_t ops_of(const common_plans *plans)
+{
+  uint64_t ops = 0;
+  for (int kind = 0; kind < ITERATION_KINDS; kind++)
+    for (uint32_t i = 0; i < plans->compiled[kind].plan.rank_count; i++)
+      ops += plans->compiled[kind].plan.ranks[i].ops.count;
+  return ops;
+}
+
+void recent_plans_keep(recent_plans *r, recent_run *own, recent_run *found, bool useful)
+{
+  if (found != own) discard(own);
+  if (found == NULL) return;
+  if (useful && ops_of(&found->plans) <= MOST_OPS)
+    put_last(r, found);
+  else
+    discard(found);
+}
