@@ -1,5 +1,7 @@
 #include "sim/base/array.h"
 
+#include <string.h>
+
 #include "sim/base/diag.h"
 #include "sim/base/memory.h"
 
@@ -16,6 +18,12 @@ void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_b
   void *moved = memory_resized(items, grown * item_bytes);
   *capacity = grown;
   return moved;
+}
+
+void *array_copy(const void *items, uint32_t count, size_t item_bytes)
+{
+  if (count == 0) return NULL;
+  return memcpy(memory_resized(NULL, count * item_bytes), items, count * item_bytes);
 }
 
 void array_release(void *items)

@@ -42,6 +42,13 @@ void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_b
 
 #define ARRAY_FREE(a) (array_release((a)->items), (a)->items = NULL, (a)->count = (a)->capacity = 0)
 
+/* Puts a copy of the items of `from` into `to`, whose items are not released. */
+#define ARRAY_COPY(to, from)                                                                       \
+  ((to)->items = array_copy((from)->items, (from)->count, sizeof *(from)->items),                  \
+   (to)->count = (to)->capacity = (from)->count)
+
+void *array_copy(const void *items, uint32_t count, size_t item_bytes);
+
 void array_release(void *items);
 
 /* How many of the items, which `order` has sorted, come before the key. */

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "sim/config/key_table.h"
 #include "sim/config/settings.h"
@@ -190,7 +191,7 @@ static bool is_plain(const char *text)
     }
   }
   for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
-    if (suggest_distance(text, taken[i]) == 0) {
+    if (strcasecmp(text, taken[i]) == 0) {
       return false;
     }
   }

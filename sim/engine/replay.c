@@ -76,6 +76,26 @@ replay *replay_new(const replay_options *o, arena *a)
   return r;
 }
 
+replay *replay_copy(const replay *r, arena *a)
+{
+  replay *copy = ARENA_NEW(a, replay);
+  *copy = *r;
+  copy->curve = NULL;
+  copy->found = (lasting_array){ 0 };
+  if (r->in_order != NULL) copy->in_order = caching_allocator_copy(r->in_order, NULL);
+  copy->on_clock = caching_allocator_copy(r->on_clock, &copy->events);
+  copy->host = pinned_pool_copy(r->host, &copy->events);
+  ARRAY_COPY(&copy->events.at_ps, &r->events.at_ps);
+  ARRAY_COPY(&copy->left, &r->left);
+  ARRAY_COPY(&copy->refused, &r->refused);
+  return copy;
+}
+
+const hold_list *replay_refused(const replay *r)
+{
+  return &r->refused;
+}
+
 void replay_release(replay *r)
 {
   if (r->in_order != NULL) caching_allocator_delete(r->in_order);

@@ -55,11 +55,16 @@ typedef struct replay replay;
 bool replay_needs_times(const rank_plan *p);
 
 replay *replay_new(const replay_options *o, arena *a);
+/* In the same state, from where each goes its own way; it keeps no curve. */
+replay *replay_copy(const replay *r, arena *a);
 void replay_release(replay *r);
 
 /* Runs one iteration of a rank. `t` may be NULL: then only the program-order figures are filled; with
  * one allocator all, of a plan that does not need times. */
 replay_result replay_iteration(replay *r, const rank_plan *p, const rank_timeline *t);
+
+/* Requests that the driver refused in the last iteration, as replay_result has them. */
+const hold_list *replay_refused(const replay *r);
 
 /* The iteration before once more, with the same plan and times, on the clock alone: the
  * program-order figures are what the iteration before left. Only replay_again may follow. */

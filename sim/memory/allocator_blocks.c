@@ -53,6 +53,26 @@ static bool blocks_hold(const block_store *s)
   return reserved_bytes == s->reserved.current_bytes;
 }
 
+static block_pool *zeroed_pool(void)
+{
+  block_pool *pool = calloc(1, sizeof *pool);
+  if (pool == NULL) die_refused("memory: none is left for a pool of the simulated allocator");
+  return pool;
+}
+
+void block_store_copy(block_store *to, const block_store *from)
+{
+  assert(from->driver.give == NULL);
+  *to = *from;
+  ARRAY_COPY(&to->blocks, &from->blocks);
+  for (uint32_t p = 0; p < ALLOCATOR_POOLS; p++) {
+    if (from->pools[p] == NULL) continue;
+    to->pools[p] = zeroed_pool();
+    *to->pools[p] = *from->pools[p];
+    ARRAY_COPY(&to->pools[p]->unmapped, &from->pools[p]->unmapped);
+  }
+}
+
 void block_store_release(block_store *s)
 {
   assert(blocks_hold(s));
@@ -68,9 +88,7 @@ void block_store_release(block_store *s)
 void block_store_add_pool(block_store *s, uint32_t pool)
 {
   assert(pool < ALLOCATOR_POOLS && s->pools[pool] == NULL);
-  s->pools[pool] = calloc(1, sizeof *s->pools[pool]);
-  if (s->pools[pool] == NULL)
-    die_refused("memory: none is left for a pool of the simulated allocator");
+  s->pools[pool] = zeroed_pool();
   s->pools[pool]->recent = BLOCK_NONE;
 }
 

@@ -57,6 +57,7 @@ typedef struct block_store {
 } block_store;
 
 void block_store_init(block_store *s, const allocator_options *options);
+void block_store_copy(block_store *to, const block_store *from);
 void block_store_release(block_store *s);
 
 static inline bool pool_is_large(uint32_t pool)

@@ -34,15 +34,33 @@ struct caching_allocator {
   event_queue queues[ALLOCATOR_MAX_STREAMS];
 };
 
+static caching_allocator *zeroed(void)
+{
+  caching_allocator *a = calloc(1, sizeof *a);
+  if (a == NULL) die_refused("memory: none is left for a simulated allocator");
+  return a;
+}
+
 caching_allocator *caching_allocator_new(const allocator_options *options)
 {
   assert(options->capacity_bytes >= 0);
   assert(options->return_at_once || options->event_done != NULL);
-  caching_allocator *a = calloc(1, sizeof *a);
-  if (a == NULL) die_refused("memory: none is left for a simulated allocator");
+  caching_allocator *a = zeroed();
   a->options = *options;
   block_store_init(&a->store, options);
   return a;
+}
+
+caching_allocator *caching_allocator_copy(const caching_allocator *a, void *event_context)
+{
+  caching_allocator *copy = zeroed();
+  assert(a->options.driver.give == NULL && "memory has one owner");
+  *copy = *a;
+  copy->options.event_context = event_context;
+  block_store_copy(&copy->store, &a->store);
+  for (uint32_t s = 0; s < ALLOCATOR_MAX_STREAMS; s++)
+    ARRAY_COPY(&copy->queues[s], &a->queues[s]);
+  return copy;
 }
 
 void caching_allocator_delete(caching_allocator *a)

@@ -114,6 +114,9 @@ typedef struct allocator_use {
 } allocator_use;
 
 caching_allocator *caching_allocator_new(const allocator_options *options);
+/* In the same state, with the same handles, from where each goes its own way. `event_context`: its own. Of an
+ * allocator without a driver. */
+caching_allocator *caching_allocator_copy(const caching_allocator *a, void *event_context);
 void caching_allocator_delete(caching_allocator *a);
 
 /* Allocates a block of `stream` (< ALLOCATOR_MAX_STREAMS) for `request_bytes` >= 0. *block is

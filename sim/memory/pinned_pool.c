@@ -75,14 +75,39 @@ struct pinned_pool {
   void *event_context;
 };
 
-pinned_pool *pinned_pool_new(pinned_event_done *event_done, void *event_context)
+static pinned_pool *zeroed(void)
 {
   pinned_pool *p = calloc(1, sizeof *p);
 
   if (p == NULL) die_refused("memory: none is left for a simulated pinned pool");
+  return p;
+}
+
+pinned_pool *pinned_pool_new(pinned_event_done *event_done, void *event_context)
+{
+  pinned_pool *p = zeroed();
+
   p->event_done = event_done;
   p->event_context = event_context;
   return p;
+}
+
+pinned_pool *pinned_pool_copy(const pinned_pool *p, void *event_context)
+{
+  pinned_pool *copy = zeroed();
+
+  *copy = *p;
+  copy->event_context = event_context;
+  ARRAY_COPY(&copy->blocks, &p->blocks);
+  ARRAY_COPY(&copy->waiting, &p->waiting);
+  ARRAY_COPY(&copy->keys, &p->keys);
+  for (uint32_t i = 0; i < POWERS; i++)
+    ARRAY_COPY(&copy->reusable[i], &p->reusable[i]);
+  for (uint32_t k = 0; k < p->keys.count; k++) {
+    ARRAY_COPY(&copy->keys.items[k].all, &p->keys.items[k].all);
+    ARRAY_COPY(&copy->keys.items[k].free, &p->keys.items[k].free);
+  }
+  return copy;
 }
 
 /* The measures are the sums over blocks, and no block serves two requests. */

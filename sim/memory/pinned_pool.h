@@ -39,6 +39,8 @@ typedef struct pinned_buffer {
 
 /* `event_done` may be NULL if pinned_free_after is never called. */
 pinned_pool *pinned_pool_new(pinned_event_done *event_done, void *event_context);
+/* In the same state, with the same handles. `event_context`: its own. */
+pinned_pool *pinned_pool_copy(const pinned_pool *p, void *event_context);
 void pinned_pool_delete(pinned_pool *p);
 
 /* ---- PyTorch's allocator: pin_memory=True ---- */

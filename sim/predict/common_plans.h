@@ -13,13 +13,23 @@
 
 #include "sim/compile/compile.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/replay.h"
 
 enum { ITERATION_KINDS = 2 };
+
+/* A rank's replays as its first iteration leaves them, and what it came to. */
+typedef struct first_replay {
+  int64_t capacity_bytes;
+  replay *on_clock, *in_order; /* NULL: not known */
+  replay_result of_clock, of_order;
+  arena memory; /* of both replays */
+} first_replay;
 
 typedef struct common_plans {
   /* By iteration_kind; without ranks: not there yet. */
   compilation compiled[ITERATION_KINDS];
   timeline times[ITERATION_KINDS];
+  first_replay *first[2]; /* by software.expandable_segments: [rank]; NULL: not kept */
 } common_plans;
 
 /* These settings for all that have their plans in common with `s`. */
@@ -32,9 +42,16 @@ bool common_plans_compile(common_plans *c, const settings *s, iteration_kind kin
 /* Compiles both; stops at the first that is not safe. False after a diag error, too. */
 bool common_plans_are_safe(common_plans *c, const settings *s, arena *a, diag *d);
 
-/* Where an iteration's ops are the same in both, and run on the same machine at the same places: takes the
- * times that are known of it. */
-void common_plans_take_times(common_plans *c, common_plans *from);
+/* Where an iteration's ops are the same in both, takes what is known of its times and replays. Both are of
+ * the same machine and places. */
+void common_plans_take_known(common_plans *c, common_plans *from);
+
+/* From now on the replays of the first iteration, which is compiled, are kept for other settings. */
+void common_plans_keep_first(common_plans *c);
+
+/* A rank's first iteration in a device with so much memory; NULL: it is not kept. */
+first_replay *common_plans_first(common_plans *c, const settings *s, int64_t capacity_bytes,
+                                 uint32_t rank);
 
 void common_plans_release(common_plans *c);
 

@@ -99,7 +99,8 @@ recent_run *recent_plans_find(recent_plans *r, recent_run *own)
   recent_run *like = take_like(r, own);
   if (like != NULL && XXH128_isEqual(like->common, own->common)) return like;
   bool compiled = compile_both(own);
-  if (compiled && like != NULL) common_plans_take_times(&own->plans, &like->plans);
+  if (compiled && like != NULL) common_plans_take_known(&own->plans, &like->plans);
+  if (compiled) common_plans_keep_first(&own->plans);
   discard(like);
   return compiled ? own : NULL;
 }

@@ -233,8 +233,36 @@ static const rank_timeline *times_of(const turn *t, iteration_kind kind, uint32_
   return t->is_timed[kind] ? &setting_run_times(t->run, kind)->ranks[rank] : NULL;
 }
 
+/* The rank's first iteration as other settings have it, too; NULL: it is not kept, or not theirs. */
+static first_replay *first_of(const turn *t, uint32_t rank)
+{
+  const setting_run *r = t->run;
+  if (t->knows_order || t->first_untimed) return NULL;
+  return common_plans_first(r->common, r->settings, r->capacity_bytes, rank);
+}
+
+/* The first iteration, with a new replay or a copy of one that has done it. */
+static replay_result begin_on_clock(turn *t, const replay_options *options, uint32_t rank)
+{
+  const plan *p = &t->run->common->compiled[ITERATION_WARMUP].plan;
+  first_replay *first = first_of(t, rank);
+  if (first != NULL && first->on_clock != NULL) {
+    t->replays[rank] = replay_copy(first->on_clock, &t->rank_memory[rank]);
+    return first->of_clock;
+  }
+  t->replays[rank] = replay_new(options, &t->rank_memory[rank]);
+  replay_result memory =
+      replay_iteration(t->replays[rank], &p->ranks[rank], times_of(t, ITERATION_WARMUP, rank));
+  if (first != NULL) {
+    first->on_clock = replay_copy(t->replays[rank], &first->memory);
+    first->of_clock = memory;
+    first->of_clock.refused = replay_refused(first->on_clock);
+  }
+  return memory;
+}
+
 /* Memory on the clock. False: the program-order figures are not known. */
-static bool replay_kind(turn *t, iteration_kind kind, uint32_t rank)
+static bool replay_kind(turn *t, iteration_kind kind, const replay_options *options, uint32_t rank)
 {
   setting_run *r = t->run;
   const compilation *c = &r->common->compiled[kind];
@@ -244,7 +272,9 @@ static bool replay_kind(turn *t, iteration_kind kind, uint32_t rank)
   assert(out->offloaded_groups <= out->groups);
   if (r->curves != NULL && kind == ITERATION_STEADY) keep_curve(t, rank);
   replay_result memory =
-      replay_iteration(t->replays[rank], &c->plan.ranks[rank], times_of(t, kind, rank));
+      kind == ITERATION_WARMUP
+          ? begin_on_clock(t, options, rank)
+          : replay_iteration(t->replays[rank], &c->plan.ranks[rank], times_of(t, kind, rank));
   if (!t->knows_order) t->in_order[kind][rank] = memory;
   take_memory_on_clock(out, &memory);
   bool parted = memory.parted;
@@ -253,19 +283,35 @@ static bool replay_kind(turn *t, iteration_kind kind, uint32_t rank)
   return t->knows_order || !parted;
 }
 
-static void replay_in_order(turn *t, uint32_t rank)
+/* The first iteration, as begin_on_clock. */
+static replay *begin_in_order(turn *t, uint32_t rank)
 {
   const setting_run *r = t->run;
   replay_options options = { .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES,
                              .expandable_segments = r->settings->software.expandable_segments };
-  replay *in_order = replay_new(&options, &t->rank_memory[rank]);
-  assert(!t->knows_order);
-  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
-    if (r->curves != NULL && kind == ITERATION_STEADY)
-      replay_keep_curve(in_order, &r->curves[rank]);
-    t->in_order[kind][rank] =
-        replay_iteration(in_order, &r->common->compiled[kind].plan.ranks[rank], NULL);
+  first_replay *first = first_of(t, rank);
+  if (first != NULL && first->in_order != NULL) {
+    t->in_order[ITERATION_WARMUP][rank] = first->of_order;
+    return replay_copy(first->in_order, &t->rank_memory[rank]);
   }
+  replay *in_order = replay_new(&options, &t->rank_memory[rank]);
+  t->in_order[ITERATION_WARMUP][rank] =
+      replay_iteration(in_order, &r->common->compiled[ITERATION_WARMUP].plan.ranks[rank], NULL);
+  if (first != NULL) {
+    first->in_order = replay_copy(in_order, &first->memory);
+    first->of_order = t->in_order[ITERATION_WARMUP][rank];
+  }
+  return in_order;
+}
+
+static void replay_in_order(turn *t, uint32_t rank)
+{
+  const setting_run *r = t->run;
+  assert(!t->knows_order);
+  replay *in_order = begin_in_order(t, rank);
+  if (r->curves != NULL) replay_keep_curve(in_order, &r->curves[rank]);
+  t->in_order[ITERATION_STEADY][rank] =
+      replay_iteration(in_order, &r->common->compiled[ITERATION_STEADY].plan.ranks[rank], NULL);
   replay_release(in_order);
 }
 
@@ -307,9 +353,8 @@ static void replay_rank(void *context, uint32_t rank)
                              .expandable_segments = r->settings->software.expandable_segments,
                              .one_allocator = !clock_alone,
                              .clock_alone = clock_alone };
-  t->replays[rank] = replay_new(&options, &t->rank_memory[rank]);
-  bool in_order = replay_kind(t, ITERATION_WARMUP, rank);
-  in_order = replay_kind(t, ITERATION_STEADY, rank) && in_order;
+  bool in_order = replay_kind(t, ITERATION_WARMUP, &options, rank);
+  in_order = replay_kind(t, ITERATION_STEADY, &options, rank) && in_order;
   replay_release(t->replays[rank]);
   if (!in_order) replay_in_order(t, rank);
   for (int kind = 0; kind < ITERATION_KINDS; kind++)

@@ -530,6 +530,44 @@ static void test_one_allocator_parts(void **state)
   }
 }
 
+/* A copy goes on as its original does, which does not notice: with blocks that wait, refused requests, and
+ * host memory. */
+static void test_copies(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 8; i++) {
+    bool expandable = i & 1, one = i & 2, is_short = i & 4;
+    tape t;
+    tape_begin(&t, GIB);
+    uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE), host = take_host(&t, 3 * MIB, 0);
+    add_op(t.rank, OP_D2H, STREAM_D2H, 0);
+    give(&t, first, MARK_OF(STREAM_D2H));
+    give(&t, take(&t, 25 * MIB, STREAM_COMPUTE), MARK_OF(STREAM_D2H));
+    add_op(t.rank, OP_HOST_FREE, STREAM_HOST, host);
+    add_op(t.rank, OP_HOST_FREE, STREAM_HOST, take_host(&t, 5 * MIB, 1));
+    give(&t, take(&t, 12 * MIB, STREAM_COMPUTE), 0);
+    give(&t, take(&t, 1000, STREAM_COMPUTE), MARK_OF(STREAM_D2H));
+    play(&t, 3 * PS_PER_NS);
+    replay_options options = { .capacity_bytes = is_short ? 50 * MIB : GIB,
+                               .expandable_segments = expandable,
+                               .one_allocator = one };
+    replay_release(t.replay);
+    t.replay = replay_new(&options, &t.memory);
+    for (int k = 0; k < 3; k++) {
+      replay *copy = replay_copy(t.replay, &t.memory);
+      replay_result a = replay_iteration(t.replay, t.rank, &t.times);
+      replay_result b = replay_iteration(copy, t.rank, &t.times);
+      if (k == 0 && is_short) assert_true(a.refused->count > 0);
+      assert_same_figures(&a, &b);
+      assert_int_equal(a.host_pow2_peak_bytes, b.host_pow2_peak_bytes);
+      assert_int_equal(a.parted, b.parted);
+      assert_ptr_equal(b.refused, replay_refused(copy));
+      replay_release(copy);
+    }
+    tape_end(&t);
+  }
+}
+
 /* Without program order, the clock's figures are the same. */
 static void test_clock_alone(void **state)
 {
@@ -700,6 +738,7 @@ int main(void)
     cmocka_unit_test(test_again),
     cmocka_unit_test(test_one_allocator),
     cmocka_unit_test(test_one_allocator_parts),
+    cmocka_unit_test(test_copies),
     cmocka_unit_test(test_clock_alone),
     cmocka_unit_test(test_what_waits),
     cmocka_unit_test(test_without_times),
