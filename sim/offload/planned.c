@@ -148,6 +148,20 @@ static void set_leaving(rank_pieces *p, uint32_t chunks, uint32_t leaving)
   assert(leaving <= all && "no more than there are");
 }
 
+/* With virtual stages the host does not wait for the device between passes (schedule.h), so a pass's copies
+ * run under the next: the level has room for one in each direction. */
+static int64_t room_for_copies(const rank_pieces *p, uint32_t chunks)
+{
+  int64_t largest = 0;
+
+  if (chunks == 1) return 0;
+  for (uint32_t c = 0; c < chunks; c++)
+    for (uint32_t k = 0; k < p->chunks[c].count; k++)
+      largest = max_i64(largest, p->chunks[c].items[k].bytes);
+  assert(largest < INT64_MAX / 2);
+  return 2 * largest;
+}
+
 static int64_t staying_bytes(const piece_list *p)
 {
   int64_t sum = 0;
@@ -180,11 +194,12 @@ static int64_t most_staying_bytes(const rank_pieces *p, const rank_shape *r, are
 static void choose_leaving(rank_pieces *p, const rank_shape *r, arena *a)
 {
   uint32_t too_few = 0, fits = count_pieces(p, r->chunk_count);
+  int64_t staying_limit = p->level_bytes - room_for_copies(p, r->chunk_count);
 
   while (too_few < fits) {
     uint32_t leaving = too_few + (fits - too_few) / 2;
     set_leaving(p, r->chunk_count, leaving);
-    if (most_staying_bytes(p, r, a) > p->level_bytes)
+    if (most_staying_bytes(p, r, a) > staying_limit)
       too_few = leaving + 1;
     else
       fits = leaving;
