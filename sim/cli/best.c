@@ -3,6 +3,19 @@
 #include "sim/config/megatron/paste.h"
 #include "sim/report/prediction.h"
 
+void best_paste(best_notes *n, const settings *given, const candidate *c, arena *a)
+{
+  settings s;
+  megatron_pasted pasted;
+  diag quiet = { .quiet = true };
+  n->flags = n->left_out = NULL;
+  if (!candidate_settings(&s, given, c, "best", a, &quiet) || uses_hf(&s) ||
+      !megatron_paste(&pasted, c->sets, c->set_count, a))
+    return;
+  n->flags = pasted.flags;
+  n->left_out = pasted.left_out;
+}
+
 bool best_find(best_notes *n, const settings *given, const candidate *c, const machine *m,
                uint32_t threads, arena *a, diag *d)
 {
@@ -16,11 +29,7 @@ bool best_find(best_notes *n, const settings *given, const candidate *c, const m
   if (ok) {
     n->why = bottleneck_sentence(&p, a);
     n->unsafe = !summary_is_safe(&p.safety);
-    megatron_pasted pasted;
-    if (!uses_hf(&s) && megatron_paste(&pasted, c->sets, c->set_count, a)) {
-      n->flags = pasted.flags;
-      n->left_out = pasted.left_out;
-    }
+    best_paste(n, given, c, a);
   }
   prediction_release(&p);
   return ok;

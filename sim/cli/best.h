@@ -9,4 +9,7 @@
 bool best_find(best_notes *n, const settings *given, const candidate *c, const machine *m,
                uint32_t threads, arena *a, diag *d);
 
+/* Only the flags and what is to be left out; for a setting of frameworks beside offsim's own. */
+void best_paste(best_notes *n, const settings *given, const candidate *c, arena *a);
+
 #endif

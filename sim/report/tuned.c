@@ -118,8 +118,8 @@ void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FIL
     ranking_sets_print(i + 1, &t->items[i].row.tried, out);
   print_bounds(t, r, out, a);
   wrap_line(out, 10, "the best  %s", n->why);
-  print_today(t, out, a);
   print_faster_unsafe(t, out, a);
+  print_today(t, out, a);
   if (n->flags != NULL && *n->flags != '\0') wrap_text(out, "flags     ", 10, n->flags, " ");
   if (n->left_out != NULL && *n->left_out != '\0')
     wrap_text(out, "without   ", 10, n->left_out, " ");

@@ -7,8 +7,9 @@
 
 #include "sim/tune/tune.h"
 
-/* Of the best; all NULL if there is none. `flags`: what it sets, as environment variables and
- * options of Megatron-LM, and what is to be left out of those that were given; NULL: not known. */
+/* Of the best; all NULL if there is none. `flags`: what it sets, or if it is offsim's own the best
+ * that frameworks have, as environment variables and options of Megatron-LM, and what is to be left
+ * out of those that were given; NULL: not known. */
 typedef struct best_notes {
   const char *why; /* what bounds it */
   const char *flags, *left_out;

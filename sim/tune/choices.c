@@ -220,69 +220,13 @@ static void add_recomputes(choosing *x)
     add(x, recompute(x, "full", "uniform", n));
 }
 
-/* ---- offload ---- */
-
-static space_choice offload(choosing *x, bool modules, int64_t layers)
-{
-  space_choice c = { 0 };
-  set(x, &c, KEY_offload_system, "");
-  set(x, &c, KEY_offload_fine_grained_activation_offloading, modules ? "true" : "false");
-  set(x, &c, KEY_offload_cpu_offloading, layers > 0 ? "true" : "false");
-  set(x, &c, KEY_offload_cpu_offloading_num_layers, number(x, layers));
-  if (modules) set(x, &c, KEY_software_nvte_cpu_offload_v1, "true");
-  return c;
-}
-
-static space_choice offload_modules(choosing *x, const char *words)
-{
-  space_choice c = offload(x, true, 0);
-  set(x, &c, KEY_offload_offload_modules, words);
-  return c;
-}
-
-static space_choice offload_nothing(choosing *x, const char *words)
-{
-  (void)words;
-  return offload(x, false, 0);
-}
-
-static void add_offloads(choosing *x)
-{
-  static const char *const fractions[] = { "1", "0.75", "0.5", "0.25" };
-  int64_t layers = layers_of_stage(x->resolved);
-  add(x, offload(x, false, 0));
-  word_list words = useful_words(x, KEY_offload_offload_modules, offload_modules, offload_nothing);
-  for (uint32_t i = 1; i < UINT32_C(1) << words.count; i++)
-    for (size_t f = 0; f < sizeof fractions / sizeof *fractions; f++) {
-      space_choice c = offload_modules(x, joined(x, &words, i));
-      set(x, &c, KEY_offload_activation_offload_fraction, fractions[f]);
-      add(x, c);
-    }
-  for (int64_t n = 1; n < layers; n++)
-    add(x, offload(x, false, n));
-}
-
-/* Of Hugging Face's models: systems with their recomputations, and without. */
-static void add_systems(choosing *x)
-{
-  uint32_t count;
-  const candidate *systems = candidates_of_systems(x->given, x->resolved, &count, x->memory);
-  for (uint32_t i = 0; i < count; i++) {
-    if (candidate_is_for_others(x->resolved, &systems[i], x->memory) != NULL) continue;
-    space_choice c = { ARENA_ARRAY(x->memory, const char *, systems[i].set_count),
-                       systems[i].set_count };
-    for (uint32_t k = 0; k < c.set_count; k++)
-      c.sets[k] = systems[i].sets[k];
-    add(x, c);
-  }
-}
-
 /* ---- offload system planned ---- */
 
 enum { PLANNED_LEVELS = 6, PLANNED_LAYER_STEPS = 4, PLANNED_MLP_STEPS = 16 };
 
 /* What is computed again, of `layers` of the model's, spread evenly. */
 typedef enum checkpoints {
+  CHECKPOINTS_GIVEN, /* as the settings, or another axis, say */
   CHECKPOINTS_NONE,
   CHECKPOINTS_ALL,       /* everything of these layers, nothing of the others */
   CHECKPOINTS_ATTENTION, /* ... but attention */
@@ -316,6 +260,10 @@ static space_choice planned(choosing *x, int64_t level_bytes, checkpoints kind, 
   space_choice c = { 0 };
   set(x, &c, KEY_offload_system, level_bytes < 0 ? "none" : "planned");
   if (level_bytes >= 0) set(x, &c, KEY_offload_planned_device_bytes, number(x, level_bytes));
+  set(x, &c, KEY_offload_fine_grained_activation_offloading, "false");
+  set(x, &c, KEY_offload_cpu_offloading, "false");
+  set(x, &c, KEY_offload_cpu_offloading_num_layers, "0");
+  if (kind == CHECKPOINTS_GIVEN) return c;
   set(x, &c, KEY_recompute_recompute_granularity, kind == CHECKPOINTS_NONE ? "" : "full");
   if (kind == CHECKPOINTS_NONE) return c;
   set(x, &c, KEY_recompute_recompute_method, "uniform");
@@ -394,6 +342,81 @@ static void add_planned(choosing *x)
       if (count > before) add_levels(x, kind, count, between_bytes);
       before = count;
     }
+  }
+}
+
+/* Of Megatron-LM's models: levels as for all checkpoints, and levels with which tensors take the device
+ * or a little less. There a byte of the level is a byte of the device. */
+static void add_planned_beside_recompute(choosing *x)
+{
+  space_choice least = planned(x, 0, CHECKPOINTS_GIVEN, 0),
+               most = planned(x, -1, CHECKPOINTS_GIVEN, 0);
+  int64_t least_bytes = bound_of(x, &least), between_bytes = bound_of(x, &most) - least_bytes;
+  if (least_bytes < 0 || between_bytes <= 0) return;
+  for (int64_t level = 0; level < PLANNED_LEVELS; level++)
+    add(x, planned(x, muldiv_i64(between_bytes, level, PLANNED_LEVELS), CHECKPOINTS_GIVEN, 0));
+  int64_t filling = filling_level(x, CHECKPOINTS_GIVEN, 0, x->device_bytes);
+  for (int64_t part = 0; part < PLANNED_LEVELS; part++) {
+    int64_t level = filling - muldiv_i64(x->device_bytes, part, 64);
+    if (level > 0 && level < between_bytes) add(x, planned(x, level, CHECKPOINTS_GIVEN, 0));
+  }
+}
+
+/* ---- offload ---- */
+
+static space_choice offload(choosing *x, bool modules, int64_t layers)
+{
+  space_choice c = { 0 };
+  set(x, &c, KEY_offload_system, "");
+  set(x, &c, KEY_offload_fine_grained_activation_offloading, modules ? "true" : "false");
+  set(x, &c, KEY_offload_cpu_offloading, layers > 0 ? "true" : "false");
+  set(x, &c, KEY_offload_cpu_offloading_num_layers, number(x, layers));
+  if (modules) set(x, &c, KEY_software_nvte_cpu_offload_v1, "true");
+  return c;
+}
+
+static space_choice offload_modules(choosing *x, const char *words)
+{
+  space_choice c = offload(x, true, 0);
+  set(x, &c, KEY_offload_offload_modules, words);
+  return c;
+}
+
+static space_choice offload_nothing(choosing *x, const char *words)
+{
+  (void)words;
+  return offload(x, false, 0);
+}
+
+static void add_offloads(choosing *x)
+{
+  static const char *const fractions[] = { "1", "0.75", "0.5", "0.25" };
+  int64_t layers = layers_of_stage(x->resolved);
+  add(x, offload(x, false, 0));
+  word_list words = useful_words(x, KEY_offload_offload_modules, offload_modules, offload_nothing);
+  for (uint32_t i = 1; i < UINT32_C(1) << words.count; i++)
+    for (size_t f = 0; f < sizeof fractions / sizeof *fractions; f++) {
+      space_choice c = offload_modules(x, joined(x, &words, i));
+      set(x, &c, KEY_offload_activation_offload_fraction, fractions[f]);
+      add(x, c);
+    }
+  for (int64_t n = 1; n < layers; n++)
+    add(x, offload(x, false, n));
+  add_planned_beside_recompute(x);
+}
+
+/* Of Hugging Face's models: systems with their recomputations, and without. */
+static void add_systems(choosing *x)
+{
+  uint32_t count;
+  const candidate *systems = candidates_of_systems(x->given, x->resolved, &count, x->memory);
+  for (uint32_t i = 0; i < count; i++) {
+    if (candidate_is_for_others(x->resolved, &systems[i], x->memory) != NULL) continue;
+    space_choice c = { ARENA_ARRAY(x->memory, const char *, systems[i].set_count),
+                       systems[i].set_count };
+    for (uint32_t k = 0; k < c.set_count; k++)
+      c.sets[k] = systems[i].sets[k];
+    add(x, c);
   }
 }
 

@@ -233,6 +233,13 @@ static bool is_better(const tuned_setting *a, const tuned_setting *b)
   return r->tried.order < s->tried.order;
 }
 
+/* In the table. Of settings that take equally long, one that frameworks have is more useful. */
+static bool is_above(const tuned_setting *a, const tuned_setting *b)
+{
+  if (a->row.step_ps == b->row.step_ps && a->is_own != b->is_own) return b->is_own;
+  return is_better(a, b);
+}
+
 /* `a` is as good in both figures, and no worse in what decides between equals. */
 static bool beats(const tuned_setting *a, const tuned_setting *b)
 {
@@ -264,8 +271,8 @@ static bool is_among_best(const tuning *x, const tuned_setting *s)
   const tuned *t = x->to;
   if (x->of->front) return is_on_front(t, s);
   for (uint32_t i = 0; i < t->count; i++)
-    if (t->items[i].row.step_ps == s->row.step_ps) return is_better(s, &t->items[i]);
-  return t->count < x->of->best || is_better(s, &t->items[t->count - 1]);
+    if (t->items[i].row.step_ps == s->row.step_ps) return is_above(s, &t->items[i]);
+  return t->count < x->of->best || is_above(s, &t->items[t->count - 1]);
 }
 
 /* Faster than the table, and than the fastest unsafe setting so far: a line beside the table names it. */
@@ -378,7 +385,7 @@ static void insert(tuning *x, const tuned_setting *s)
     at--;
   else if (at == t->count)
     t->count++;
-  for (; at > 0 && is_better(s, &t->items[at - 1]); at--)
+  for (; at > 0 && is_above(s, &t->items[at - 1]); at--)
     t->items[at] = t->items[at - 1];
   t->items[at] = *s;
 }

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from conftest import documented_json_keys, errors_of, one_error
+from conftest import documented_json_keys, errors_of, one_error, sets
 
 LAYER = "docs/examples/one-layer.yaml"
 FRONTS = int(os.environ.get("OFFSIM_FRONTS", "6"))  # spaces that --front and --exhaustive are compared on
@@ -117,12 +117,12 @@ def test_the_best_is_what_predict_says(offsim):
     times = [one["step_time_s"] for one in found["best"]]
     assert times == sorted(set(times)) and found["fastest_bound_s"] <= times[0]
     for one in found["best"]:
-        sets = [word for text in one["set"] for word in ("--set", text)]
-        predicted = json.loads(offsim("predict", *arguments, *sets, "--json", check=0).stdout)
+        words = [word for text in one["set"] for word in ("--set", text)]
+        predicted = json.loads(offsim("predict", *arguments, *words, "--json", check=0).stdout)
         assert predicted["fits"] and predicted["result"]["step_time_s"] == one["step_time_s"]
         assert [predicted[key] for key in SPEED] == [one[key] for key in SPEED]
         assert max(rank["reserved_peak_bytes"] for rank in predicted["result"]["ranks"]) == one["reserved_peak_bytes"]
-        offsim("check", *arguments, *sets, check=0)
+        offsim("check", *arguments, *words, check=0)
 
 
 def test_any_number_of_threads(offsim):
@@ -224,3 +224,14 @@ def test_wrong_arguments(offsim):
     assert "best" in one_error(offsim("tune", LAYER, "--best", 0), 2)
     assert "ends neither" in one_error(offsim("tune", LAYER, "--plot", "front.gif"), 2)
     assert "--json's" in one_error(offsim("tune", LAYER, "--csv", "-", "--json"), 2)
+
+
+def test_planned_of_a_pipeline_and_the_flags_of_today(offsim):
+    """Megatron-LM has no planned: the flags are those of the best that it has."""
+    arguments = ["docs/examples/two-stages.yaml", "--machine", "H100-SXM", *sets("hidden_size=4096", "ffn_hidden_size=14336"), "--best", 1]
+    kept = json.loads(offsim("predict", *arguments[:-2], "--json", check=0).stdout)["result"]["ranks"]
+    most, static = (max(rank[key] for rank in kept) / 2**30 for key in ("reserved_peak_bytes", "static_bytes"))
+    found = tune(offsim, *arguments, "--gpu-memory", round(static + (most - static) * 0.8, 3))
+    assert "system=planned" in found["best"][0]["set"]
+    assert found["best"][0]["step_time_s"] < found["today"]["step_time_s"]
+    assert "--recompute" in found["flags"] or "--offload-modules" in found["flags"]
