@@ -5,7 +5,7 @@ and how many steps are in the predicted range.
 Rows (published_steps.jsonl): release of the container, model, GPU type and number, precision, the published step in
 seconds (from tokens per second and GPU), and Megatron-LM's arguments for it: sizes from the table, the rest from the
 release's own recipe (recomputation, dispatcher, CUDA graphs). Source: docs/performance-summary.md and its archive in
-NVIDIA-NeMo/Megatron-Bridge; recipes of its tags v0.2.0 and v0.3.0. `not_modelled` says what offsim does not have.
+NVIDIA-NeMo/Megatron-Bridge; recipes of its tags v0.1.0rc4, v0.2.0 and v0.3.0. `not_modelled` says what offsim does not have.
 
     tests/fidelity/published.py [--only WORD]...
 """
