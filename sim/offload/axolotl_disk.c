@@ -9,12 +9,12 @@
  * tensor stays on the device until its file is written; that time depends on the clock, so here it
  * is known only after the host has waited: 8 tensors stay, an upper bound.
  *
- * Backward: one of 2 threads begins to read the file of the previous layer, and the host waits for
- * the current layer's tensor: written, read, and copied back on the default stream. As written, the
- * prefetch of one tensor (trigger_prefetch) chooses the newest file, which is the current layer's,
- * and the host reads that file as well; here it is the one that a prefetch is for. A thread that has
- * read ahead copies to the device at once; here the copy is issued when the tensor is needed, on
- * the same stream.
+ * Backward: the host waits for the current layer's tensor: written, read, and copied back on the
+ * default stream. Nothing is read ahead: the prefetch of one tensor (trigger_prefetch) chooses the
+ * newest file that is left, which is the current layer's own.
+ *
+ * Not modelled: that prefetch. A thread reads the same file beside the host, from the system's
+ * cache, and its copy is on the device until the layer's backward is over.
  *
  * The disk serves writes in order and reads in order: threads share its rate.
  */
@@ -30,8 +30,7 @@ enum { OUTSTANDING = 8 };
 typedef struct saved_tensor {
   uint32_t entry;
   device_buffer source;
-  event_id written, read;
-  bool is_read; /* its read has begun */
+  event_id written;
 } saved_tensor;
 
 typedef struct manager {
@@ -89,19 +88,6 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 
 /* ---- backward ---- */
 
-static void start_reading(manager *x, walk *w, instance_id i, uint32_t number)
-{
-  assert(number < x->count);
-  saved_tensor *t = &x->saved[number];
-
-  if (t->is_read) return;
-  wait_until_written(x, w, i, number);
-  assert(act_place(w, i, t->entry) == PLACE_FILE && "the tensor is only in its file");
-  act_read_file(w, i, t->entry, STREAM_DISK_IN);
-  t->read = act_record(w, STREAM_DISK_IN);
-  t->is_read = true;
-}
-
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
   manager *x = state;
@@ -109,9 +95,10 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   uint32_t number = --x->left;
   assert(x->saved[number].entry == entry && "backward asks in reverse");
 
-  start_reading(x, w, i, number);
-  if (number > 0) start_reading(x, w, i, number - 1);
-  act_host_wait(w, x->saved[number].read);
+  wait_until_written(x, w, i, number);
+  assert(act_place(w, i, entry) == PLACE_FILE && "the tensor is only in its file");
+  act_read_file(w, i, entry, STREAM_DISK_IN);
+  act_host_wait(w, act_record(w, STREAM_DISK_IN));
   act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
   act_drop_file(w, i, entry);
   if (number == 0) x->count = x->waited_for = 0;
@@ -147,7 +134,7 @@ const offload_descriptor axolotl_disk_system = {
     .leaves = "inputs of checkpoints, to files",
     .waits_for_copy_out = "the host, eight layers later",
     .memory_goes = "then",
-    .comes_back = "the file one layer ahead, the tensor on demand",
+    .comes_back = "on demand; the host waits for the file",
     .into_pool_of = "compute",
   },
 };

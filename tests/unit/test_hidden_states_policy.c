@@ -361,7 +361,7 @@ static void test_issue_order(void **state)
     { SYSTEM_hidden_states_reentrant, "F D0 B H0 wH0 m0 F0 R0 u0", 1 },
     { SYSTEM_axolotl_disk,
       "F D0 W0 D1 W1 D2 W2 "
-      "B hW0 R0 F0 hW1 R1 F1 hW2 R2 F2 L2 L1 hL2 H2 F2 X2 u2 L0 hL1 H1 F1 X1 u1 hL0 H0 F0 X0 u0",
+      "B hW0 R0 F0 hW1 R1 F1 hW2 R2 F2 L2 hL2 H2 F2 X2 u2 L1 hL1 H1 F1 X1 u1 L0 hL0 H0 F0 X0 u0",
       3 },
   };
   (void)state;
