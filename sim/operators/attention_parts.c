@@ -20,6 +20,47 @@ static ref matrices(emitter *e, const graph *g, tensor_id t, ref r)
   return emit_permuted(e, r, 4, of->shape, (const uint8_t[]){ 1, 2, 0, 3 });
 }
 
+static ref mask_step(emitter *e, const graph *g, const graph_node *n, const char *name, dtype type)
+{
+  const int64_t *shape = g->tensors.items[n->outputs[0]].shape;
+  return emit_temporary(e, name, type, shape[0], shape[1], 0, 0, CLASS_TRANSIENT);
+}
+
+/* Inside the window is what is not before it and not after it: by torch.where, whose results are int64, or by
+ * booleans. */
+static ref inside_window(emitter *e, const graph *g, const graph_node *n)
+{
+  bool by_where = (n->flags & ATTENTION_MASK_BY_WHERE) != 0;
+  dtype type = by_where ? DTYPE_INT64 : DTYPE_BYTE;
+  ref not_before = mask_step(e, g, n, "not_before_window", DTYPE_BYTE);
+  if (by_where) {
+    ref condition = not_before;
+    not_before = mask_step(e, g, n, "not_before_window_or_0", type);
+    emit_drop(e, condition);
+  }
+  ref after = mask_step(e, g, n, "after_window", DTYPE_BYTE);
+  ref not_after = mask_step(e, g, n, "not_after_window", type);
+  emit_drop(e, after);
+  ref inside = mask_step(e, g, n, "inside_window", type);
+  emit_drop(e, not_before);
+  emit_drop(e, not_after);
+  return inside;
+}
+
+/* The distance of two positions and from both ends of the window, in int32, then the mask. The softmax
+ * kernel masks by itself, so nobody reads it, and no kernel writes it. */
+static void attention_mask_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  mask_step(e, g, n, "distance", DTYPE_INT32);
+  mask_step(e, g, n, "distance_from_left_end", DTYPE_INT32);
+  mask_step(e, g, n, "distance_from_right_end", DTYPE_INT32);
+  ref inside = inside_window(e, g, n);
+  emit_output(e, n->outputs[0]);
+  emit_drop(e, inside);
+}
+
+const operator_kind operator_attention_mask = { "attention_mask", attention_mask_forward, NULL };
+
 /* TE's unfused attention allocates an empty tensor of the scores' size as baddbmm's input; the
  * product is another tensor (backends.py: UnfusedDotProductAttention). Megatron's own attention
  * takes that input from a buffer that stays allocated. */

@@ -101,6 +101,13 @@ enum matmul_flags {
 };
 extern const operator_kind operator_batched_matmul;
 /*
+ * ATTENTION_MASK: bool [queries, keys], as Transformer Engine makes it for unfused attention
+ * (dot_product_attention/utils.py, get_full_mask).
+ *   out: mask
+ */
+enum attention_mask_flags { ATTENTION_MASK_BY_WHERE = 1 << 0 };
+extern const operator_kind operator_attention_mask;
+/*
  * SOFTMAX: a query sees the keys up to its own position.
  *   in: x    out: y    saved: y
  *   dims: rows, columns, queries, width of a query, by whose root the scores are divided

@@ -15,6 +15,8 @@
 #include "sim/graph/node.h"
 #include "sim/operators/operators.h"
 
+enum { TE_MASKS_CAUSAL = SOFTWARE_VERSION(2, 0), TE_MASKS_BY_BOOLEANS = SOFTWARE_VERSION(2, 6) };
+
 static tensor_id converted(graph *g, const char *name, tensor_id x, dtype type)
 {
   graph_tensor t = g->tensors.items[x];
@@ -324,11 +326,25 @@ static tensor_id positions_first(graph *g, const attention_operands *a, tensor_i
   return v;
 }
 
+/* TE makes it for each call, since 2.0 also for causal attention, whose softmax kernel does not take it. 0:
+ * none. */
+static tensor_id attention_mask(graph *g, const settings *s, int64_t queries, int64_t keys)
+{
+  int engine = s->derived.software.transformer_engine;
+  if (engine < TE_MASKS_CAUSAL) return 0;
+  tensor_id mask = graph_tensor_new(g, "causal_mask", DTYPE_BYTE, queries, keys, 0, 0);
+  graph_node *n = graph_add(g, &operator_attention_mask);
+  n->flags = engine < TE_MASKS_BY_BOOLEANS ? ATTENTION_MASK_BY_WHERE : 0;
+  node_output(n, mask);
+  return mask;
+}
+
 static tensor_id by_parts(graph *g, const settings *s, attention_operands a, bool te)
 {
   int64_t keys = a.length;
   int64_t slices = a.batch * a.heads;
   if (te) settle_layout(g, &a);
+  tensor_id mask = te ? attention_mask(g, s, a.length, keys) : 0;
   a.key = repeated(g, "key_repeated", &a, a.key);
   a.value = repeated(g, "value_repeated", &a, a.value);
   tensor_id scores =
@@ -344,6 +360,7 @@ static tensor_id by_parts(graph *g, const settings *s, attention_operands a, boo
   graph_node *n = graph_add(g, &operator_copy);
   node_input(n, from);
   node_output(n, by_sequence);
+  if (mask != 0) graph_keep(g, mask);
   graph_keep(g, scores);
   graph_keep(g, dropped);
   graph_keep(g, a.key);
