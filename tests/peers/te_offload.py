@@ -4,8 +4,8 @@
     python3 tests/peers/te_offload.py transformer_engine/pytorch/cpu_offload.py < jobs.json > orders.json
 
 tests/data/te_offload.json has jobs with the orders that the files of d0067d0d issued, cpu_offload_v1.py being beside
-cpu_offload.py: the output for its own jobs. A job has the engine's `version` and the number of `layers`. The first ones leave, as
-many as are `offloaded`; version 1 may have two sets of buffers to reload into (`double`). Or a script calls version 2 by hand: the
+cpu_offload.py: the output for its own jobs. A job has the engine's `version`, the number of `layers` and of `micro_batches`. The
+first layers leave, as many as are `offloaded`; version 1 may have two sets of buffers to reload into (`double`). Or a script calls version 2 by hand: the
 layers in `offloaded` leave, their memory is `released` that many layers later, and they come back that many `ahead`. Orders are
 those of stub_torch.py, of the second step. A label is [number of the copy out, elements], and with sets of buffers the number of
 the one that a copy back fills. Compute's point is the number of layers begun, backward's after forward's, and for version 2 also
@@ -99,15 +99,16 @@ def version_1(job):
     for _ in range(2):
         begin_step(handler.d2h_stream, handler.h2d_stream)
         layers = Layers(save, hooks.on_get_saved_tensor)
-        for layer in range(job["layers"]):
-            layers.forward(layer, False)
-            handler.on_group_commit_forward()
-        for i, buffer in enumerate(sum(handler.reload_double_buffer, [])):
-            if job["double"]:
-                buffer.place = i
-        for layer in reversed(range(job["layers"])):
-            handler.on_group_commit_backward()
-            layers.backward(layer)
+        for _ in range(job["micro_batches"]):
+            for layer in range(job["layers"]):
+                layers.forward(layer, False)
+                handler.on_group_commit_forward()
+            for i, buffer in enumerate(sum(handler.reload_double_buffer, [])):
+                if job["double"]:
+                    buffer.place = i
+            for layer in reversed(range(job["layers"])):
+                handler.on_group_commit_backward()
+                layers.backward(layer)
 
 
 class Script:
@@ -130,6 +131,20 @@ class Script:
                 self.control.start_reload_layer(layer - ahead)
 
 
+def micro_batch(job, engine, script, layers):
+    for layer in range(job["layers"]):
+        engine.fwd_step()
+        layers.forward(layer, layer in job["offloaded"] if script else layer < job["offloaded"])
+        if script:
+            script.after_forward(layer)
+    for layer in reversed(range(job["layers"])):
+        engine.bwd_step(layer)
+        if script:
+            script.before_backward(layer)
+        layers.backward(layer)
+    engine.finish_part_of_bwd()
+
+
 def version_2(upstream, job):
     manual = isinstance(job["offloaded"], list)
     stub_torch.begin("d2h")
@@ -140,17 +155,8 @@ def version_2(upstream, job):
     for _ in range(2):
         begin_step(engine.offload_stream)
         layers = Layers(engine.push_tensor, engine.pop_tensor, upstream.start_offload)
-        for layer in range(job["layers"]):
-            engine.fwd_step()
-            layers.forward(layer, layer in job["offloaded"] if manual else layer < job["offloaded"])
-            if manual:
-                script.after_forward(layer)
-        for layer in reversed(range(job["layers"])):
-            engine.bwd_step(layer)
-            if manual:
-                script.before_backward(layer)
-            layers.backward(layer)
-        engine.finish_part_of_bwd()
+        for _ in range(job["micro_batches"]):
+            micro_batch(job, engine, script, layers)
 
 
 def order(upstream, job):

@@ -28,7 +28,7 @@ class Reader(LayerReader):
 
 
 def settings_of(job):
-    wanted = [f"system=te_v{job['version']}", f"num_layers={job['layers']}"]
+    wanted = [f"system=te_v{job['version']}", f"num_layers={job['layers']}", f"global_batch_size={job['micro_batches']}"]
     if isinstance(job["offloaded"], list):
         return wanted + ["cpu_offloading_manual_synchronization=true", f"cpu_offloading_layers={job['offloaded']}",
                          f"cpu_offloading_release_after={job['released']}", f"cpu_offloading_reload_ahead={job['ahead']}"]
