@@ -25,6 +25,11 @@
  * waits for each copy out before its source is
  * freed; a copy back waits for compute before it writes, and compute waits for it before it reads:
  * no memory is marked for another stream, and everything is compute's memory.
+ *
+ * Each micro-batch that may be in flight has its own pinned buffers, which the next one takes over: a
+ * copy out waits for compute, and compute has waited for the copy back. No step allocates any. (With a
+ * pool, a host that is far ahead of the device finds no buffer that is free yet, and pins more in every
+ * step.)
  */
 #include <assert.h>
 #include <string.h>
@@ -247,9 +252,11 @@ typedef struct piece_now {
   event_id copied; /* after its newest copy */
 } piece_now;
 
-/* A micro-batch of a chunk, from its forward to the end of its backward. */
+/* A micro-batch of a chunk, from its forward to the end of its backward; then the next one's. */
 typedef struct flight {
   const piece_list *pieces;
+  host_buffer *host; /* [pieces->leaving], once `has_host` */
+  bool has_host;
   piece_now *now; /* [pieces->count] */
   bool *saved;    /* by entry */
   uint32_t away;  /* pieces [0, away) have left the device, or are used */
@@ -260,11 +267,10 @@ typedef struct flight {
 typedef struct engine {
   const rank_shape *rank;
   const rank_pieces *pieces;
-  arena *memory;
   int64_t on_device_bytes;
   uint32_t **order; /* by chunk: its pieces that leave, as backward needs them */
   flight **flights; /* by instance; NULL: not in flight */
-  flight **spare;   /* by chunk: the first of a list */
+  flight **spare;   /* by chunk: the first of a list of those that are not in flight */
   /* Instances in the order of their forwards; [0, sending) have nothing left to send away. */
   instance_id *forwards;
   uint32_t forward_count, sending;
@@ -285,6 +291,39 @@ static uint32_t *order_of_return(const piece_list *p, arena *a)
   return order;
 }
 
+static flight *new_flight(const rank_shape *r, const piece_list *p, uint32_t chunk, arena *a)
+{
+  flight *f = ARENA_NEW(a, flight);
+
+  assert(chunk < r->chunk_count && p->leaving <= p->count);
+  f->pieces = p;
+  f->host = ARENA_ARRAY(a, host_buffer, p->leaving);
+  f->now = ARENA_ARRAY(a, piece_now, p->count);
+  f->saved = ARENA_ARRAY(a, bool, r->chunks[chunk].entry_count);
+  return f;
+}
+
+/* As many as the schedule has in flight. */
+static flight *new_flights(const rank_shape *r, const piece_list *p, uint32_t chunk, arena *a)
+{
+  flight *first = NULL;
+  uint32_t now = 0, most = 0;
+
+  for (uint32_t i = 0; i < r->schedule->count; i++) {
+    const schedule_step *step = &r->schedule->steps[i];
+    if (step->chunk != chunk) continue;
+    if (step->kind == STEP_BACKWARD) now--;
+    if (step->kind == STEP_FORWARD && ++now > most) {
+      flight *f = new_flight(r, p, chunk, a);
+      most = now;
+      f->spare = first;
+      first = f;
+    }
+  }
+  assert(now == 0 && "every forward has a backward");
+  return first;
+}
+
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
 {
   engine *x = ARENA_NEW(a, engine);
@@ -295,14 +334,35 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   assert(r->chunk_count > 0);
   for (uint32_t i = 0; i < r->schedule->count; i++)
     forwards += r->schedule->steps[i].kind == STEP_FORWARD;
-  *x = (engine){ .rank = r, .pieces = planned_pieces(r, a), .memory = a };
+  *x = (engine){ .rank = r, .pieces = planned_pieces(r, a) };
   x->order = ARENA_ARRAY(a, uint32_t *, r->chunk_count);
   x->spare = ARENA_ARRAY(a, flight *, r->chunk_count);
   x->flights = ARENA_ARRAY(a, flight *, forwards);
   x->forwards = ARENA_ARRAY(a, instance_id, forwards);
-  for (uint32_t c = 0; c < r->chunk_count; c++)
+  for (uint32_t c = 0; c < r->chunk_count; c++) {
     x->order[c] = order_of_return(&x->pieces->chunks[c], a);
+    x->spare[c] = new_flights(r, &x->pieces->chunks[c], c, a);
+  }
   return x;
+}
+
+static void own_host_buffers(flight *f, walk *w, uint32_t chunk)
+{
+  assert(!f->has_host);
+  for (uint32_t k = 0; k < f->pieces->leaving; k++)
+    f->host[k] = act_own_host_buffer(w, chunk, f->pieces->items[k].first, COPY_STORAGE);
+  f->has_host = true;
+}
+
+/* Not in the first iteration, which allocates what its forwards need. */
+static void iteration_begin(void *state, walk *w)
+{
+  const engine *x = state;
+
+  assert(x->forward_count == 0 && "before the first forward");
+  for (uint32_t c = 0; c < x->rank->chunk_count; c++)
+    for (flight *f = x->spare[c]; f != NULL; f = f->spare)
+      own_host_buffers(f, w, c);
 }
 
 static flight *flight_of(const engine *x, instance_id i)
@@ -312,18 +372,6 @@ static flight *flight_of(const engine *x, instance_id i)
 }
 
 /* ---- forward ---- */
-
-static flight *new_flight(engine *x, uint32_t chunk)
-{
-  const piece_list *p = &x->pieces->chunks[chunk];
-  flight *f = ARENA_NEW(x->memory, flight);
-
-  assert(x->spare[chunk] == NULL);
-  f->pieces = p;
-  f->now = ARENA_ARRAY(x->memory, piece_now, p->count);
-  f->saved = ARENA_ARRAY(x->memory, bool, x->rank->chunks[chunk].entry_count);
-  return f;
-}
 
 static void send_away(engine *x, walk *w, instance_id i, uint32_t k)
 {
@@ -370,10 +418,11 @@ static void forward_begin(void *state, walk *w, instance_id i)
 {
   engine *x = state;
   uint32_t chunk = i % x->rank->chunk_count;
-  flight *f = x->spare[chunk] != NULL ? x->spare[chunk] : new_flight(x, chunk);
+  flight *f = x->spare[chunk];
 
-  assert(x->flights[i] == NULL && "one forward");
+  assert(f != NULL && x->flights[i] == NULL && "one forward");
   x->spare[chunk] = f->spare;
+  if (!f->has_host) own_host_buffers(f, w, chunk);
   for (uint32_t k = 0; k < f->pieces->count; k++)
     f->now[k].state = PIECE_NONE;
   memset(f->saved, 0, x->rank->chunks[chunk].entry_count * sizeof *f->saved);
@@ -393,7 +442,8 @@ static void save_piece(engine *x, walk *w, instance_id i, uint32_t k, uint32_t e
   x->on_device_bytes += p->bytes;
   if (k >= f->pieces->leaving) return;
   act_join(w, STREAM_D2H, STREAM_COMPUTE);
-  act_copy_out(w, i, entry, (offload_how){ .form = COPY_STORAGE, .stream = STREAM_D2H });
+  act_copy_out_into(w, i, entry, (offload_how){ .form = COPY_STORAGE, .stream = STREAM_D2H },
+                    f->host[k]);
   f->now[k].copied = act_record(w, STREAM_D2H);
 }
 
@@ -551,6 +601,7 @@ static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t
 const offload_descriptor planned_system = {
   .policy = {
     .begin = begin,
+    .iteration_begin = iteration_begin,
     .forward_begin = forward_begin,
     .entry_ready = entry_ready,
     .entry_needed = entry_needed,

@@ -74,3 +74,12 @@ def test_no_slower_than_fine_grained_offloading_of_the_same_peak(offsim, schedul
     own = best_level(offsim, schedule, fine["peak"])
     assert own["step"] <= fine["step"]
     assert sum(own["out"]) < sum(fine["out"]) / 2
+
+
+@schedules
+def test_no_step_but_the_first_pins_memory(offsim, schedule):
+    first, later = (offsim("plan", BASE, *sets(*FOUR, *schedule, *planned(2 << 30)), "--iteration", iteration, check=0).stdout
+                    for iteration in ("warmup", "steady"))
+    pinned = re.findall(r"^  host_(?:alloc|free) ", first, re.M)
+    assert pinned and set(pinned) == {"  host_alloc "}
+    assert "  d2h " in later and not re.search(r"^  host_(alloc|free) ", later, re.M)
