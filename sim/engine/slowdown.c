@@ -392,6 +392,7 @@ static full_clock full_clock_of(const rank_times *u, const op_list *kernels,
 
 static int64_t at_full_clock(full_clock *f, int64_t at_ps)
 {
+  if (f->compute.count == 0) return at_ps;
   uint32_t k = first_after(&f->compute, at_ps);
   int64_t saved_ps = k == 0 ? 0 : f->saved_ps[k - 1];
   if (k == f->compute.count || f->compute.items[k].begin_ps >= at_ps) return at_ps - saved_ps;

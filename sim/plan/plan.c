@@ -197,7 +197,7 @@ void plan_call_views(plan *p, plan_call *call, const plan_view *views, uint32_t 
   assert(call->views <= p->views.count && call->view_count <= p->views.count - call->views);
 }
 
-plan_view plan_op_view(const plan *p, const plan_op *o, uint32_t i)
+uint32_t plan_op_view_row(const plan *p, const plan_op *o, uint32_t i)
 {
   uint32_t row = 0;
   if (copy_may_be_part((op_kind)o->kind) && o->arg != 0) row = o->arg + i;
@@ -208,7 +208,12 @@ plan_view plan_op_view(const plan *p, const plan_op *o, uint32_t i)
     row = call->views == 0 ? 0 : call->views + i;
   }
   assert(row < p->views.count && i < (uint32_t)o->reads + o->writes);
-  return p->views.items[row];
+  return row;
+}
+
+plan_view plan_op_view(const plan *p, const plan_op *o, uint32_t i)
+{
+  return p->views.items[plan_op_view_row(p, o, i)];
 }
 
 int64_t bytes_of_view(const plan_view *v)

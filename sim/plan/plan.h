@@ -337,8 +337,9 @@ uint32_t plan_view_row(plan *p, const plan_view *view);
 uint32_t plan_copy_views(plan *p, const plan_view *source, const plan_view *target);
 /* Sets the views of a call's operands: `count` views, whose unused bytes are zero. */
 void plan_call_views(plan *p, plan_call *call, const plan_view *views, uint32_t count);
-/* The view of an op's operand number `i`, counting reads, then writes. */
+/* The view of an op's operand number `i`, counting reads, then writes; and its row in plan.views. */
 plan_view plan_op_view(const plan *p, const plan_op *o, uint32_t i);
+uint32_t plan_op_view_row(const plan *p, const plan_op *o, uint32_t i);
 int64_t view_elements(const plan_view *v);
 int64_t bytes_of_view(const plan_view *v);
 /* Whether the elements are contiguous. */

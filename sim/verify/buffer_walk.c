@@ -40,7 +40,7 @@ static bool names(const rank_walk *w, const plan_op *o, uint32_t from, uint32_t 
   const uint32_t *operands = &w->plan->operands.items[o->operands];
   for (uint32_t i = from; op_works((op_kind)o->kind) && i < from + count; i++) {
     if (operands[i] != buffer) continue;
-    byte_range seen = operand_bytes(w->v->plan, o, i);
+    byte_range seen = operand_bytes(w, o, i);
     if (seen.begin < bytes.end && bytes.begin < seen.end) return true;
   }
   return false;

@@ -77,6 +77,15 @@ typedef struct rank_walk {
   bool settled[DEVICE_STREAMS]; /* ... the stream knows that the step before is over */
 } rank_walk;
 
+/* What an op sees of its operand number `i`. */
+static inline byte_range operand_bytes(const rank_walk *w, const plan_op *o, uint32_t i)
+{
+  const plan *p = w->v->plan;
+  if (op_is_call((op_kind)o->kind) && p->calls.items[o->arg].views == 0)
+    return whole_memory; /* nearly always */
+  return w->v->seen[plan_op_view_row(p, o, i)];
+}
+
 /* `step_before`: `first`, numbered from 1, is of the step before. */
 void report_use(rank_walk *w, finding_kind kind, uint32_t first, uint32_t second, uint32_t buffer,
                 uint32_t reused, bool step_before);

@@ -295,9 +295,9 @@ static void use_operands(rank_walk *w, const plan_op *op, uint32_t index)
 {
   const operand_array *operands = &w->plan->operands; /* empty where no op has one */
   for (uint32_t i = 0; i < op->reads; i++)
-    read_buffer(w, operands->items[op->operands + i], operand_bytes(w->v->plan, op, i), index);
+    read_buffer(w, operands->items[op->operands + i], operand_bytes(w, op, i), index);
   for (uint32_t i = op->reads; i < (uint32_t)op->reads + op->writes; i++)
-    write_buffer(w, operands->items[op->operands + i], operand_bytes(w->v->plan, op, i), index);
+    write_buffer(w, operands->items[op->operands + i], operand_bytes(w, op, i), index);
 }
 
 static void walk_op(rank_walk *w, uint32_t index)

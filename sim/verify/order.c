@@ -106,10 +106,18 @@ static const progress *told(const ordering *o, const rank_state *r, const knowle
 
 /* ---- one rank ------------------------------------------------------------------------------ */
 
+static bool waits(const plan_op *o)
+{
+  return o->kind == OP_WAIT || op_is_host_wait((op_kind)o->kind);
+}
+
 static void link_streams(rank_state *r)
 {
+  uint32_t wait = r->out->wait_count, message = r->out->message_count;
   for (uint32_t i = r->plan->ops.count; i-- > 0;) {
     const plan_op *op = &r->plan->ops.items[i];
+    if (waits(op)) r->out->waits[--wait] = i;
+    if (op_is_message((op_kind)op->kind)) r->out->messages[--message] = i;
     if (op->kind == OP_RECORD) {
       assert(r->out->record_of[op->arg] == NO_OP && "an event is recorded once");
       r->out->record_of[op->arg] = i;
@@ -119,6 +127,7 @@ static void link_streams(rank_state *r)
     r->streams[op->stream].next = i;
     r->out->streams |= UINT32_C(1) << op->stream;
   }
+  assert(wait == 0 && message == 0);
 }
 
 /* In CUDA, waiting for an event that is not recorded yet does nothing. */
@@ -370,19 +379,22 @@ static void open_rank(ordering *o, rank_order *out, uint32_t number)
   const rank_plan *p = &o->plan->ranks[number];
   *r = (rank_state){ .plan = p, .out = out, .number = number };
   out->at = ARENA_ARRAY(o->memory, const knowledge *, p->ops.count);
-  for (uint32_t i = 0; i < p->ops.count; i++)
+  for (uint32_t i = 0; i < p->ops.count; i++) {
+    const plan_op *op = &p->ops.items[i];
     out->at[i] = &nothing;
+    out->wait_count += waits(op);
+    out->message_count += op_is_message((op_kind)op->kind);
+  }
+  out->waits = ARENA_ARRAY(o->memory, uint32_t, out->wait_count);
+  out->messages = ARENA_ARRAY(o->memory, uint32_t, out->message_count);
   if (o->news) out->news = ARENA_ARRAY(o->memory, uint16_t, p->ops.count);
   out->record_of = ARENA_ARRAY(o->memory, uint32_t, p->events);
   memset(out->record_of, 0xff, p->events * sizeof *out->record_of);
-  uint32_t waits = 0;
-  for (uint32_t i = 0; i < p->ops.count; i++)
-    waits += op_is_host_wait((op_kind)p->ops.items[i].kind);
   r->following = ARENA_ARRAY(o->memory, uint32_t, p->ops.count);
   r->event = ARENA_ARRAY(o->memory, knowledge, p->events);
   r->recorded = ARENA_ARRAY(o->memory, bool, p->events);
-  r->after_wait = ARENA_ARRAY(o->memory, knowledge, waits);
-  r->wait_op = ARENA_ARRAY(o->memory, uint32_t, waits);
+  r->after_wait = ARENA_ARRAY(o->memory, knowledge, out->wait_count);
+  r->wait_op = ARENA_ARRAY(o->memory, uint32_t, out->wait_count);
   bool follows = !is_first_step(p);
   for (int s = 0; s < DEVICE_STREAMS; s++) {
     r->streams[s].next = NO_OP;

@@ -61,6 +61,9 @@ typedef struct rank_order {
    * learnt nothing share one, whose part about their own stream is that of the first. */
   const knowledge **at;
   uint32_t *record_of; /* by event: the op that records it, NO_OP */
+  uint32_t *waits;     /* ops that wait for events, the host's too, in order */
+  uint32_t *messages;  /* ops that send or receive, in order */
+  uint32_t wait_count, message_count;
   /* By op: what a WAIT or HOST_WAIT says that was not known (NEWS_OF_STEP); NULL: not asked for. */
   uint16_t *news;
   progress end; /* what the compute stream and the host thread know to be done at the end */

@@ -1,14 +1,15 @@
 #include "sim/verify/parts.h"
 
-byte_range operand_bytes(const plan *p, const plan_op *o, uint32_t i)
+const byte_range *bytes_of_views(const plan *p, arena *a)
 {
-  bool calls = o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE;
-  if (calls && p->calls.items[o->arg].views == 0) return whole_memory; /* nearly always */
-  plan_view v = plan_op_view(p, o, i);
-  byte_range bytes = whole_memory;
-  bool fits = v.whole || plan_view_bytes(&v, &bytes);
-  assert(fits && "validated");
-  (void)fits;
+  byte_range *bytes = ARENA_ARRAY(a, byte_range, p->views.count);
+  for (uint32_t i = 0; i < p->views.count; i++) {
+    const plan_view *v = &p->views.items[i];
+    bytes[i] = whole_memory;
+    bool fits = v->whole || plan_view_bytes(v, &bytes[i]);
+    assert(fits && "validated");
+    (void)fits;
+  }
   return bytes;
 }
 

@@ -37,8 +37,8 @@ typedef struct uses {
 /* Everything, whatever the size of the memory is. */
 static const byte_range whole_memory = { 0, INT64_MAX };
 
-/* What an op sees of its operand number `i`. */
-byte_range operand_bytes(const plan *p, const plan_op *o, uint32_t i);
+/* By row of plan.views: what an op sees of its operand. */
+const byte_range *bytes_of_views(const plan *p, arena *a);
 
 /* The only part of memory that nothing has touched. */
 uint32_t part_new(part_array *parts);

@@ -5,6 +5,7 @@
 
 #include "sim/base/parallel.h"
 #include "sim/verify/findings.h"
+#include "sim/verify/parts.h"
 
 static const struct {
   const char *name, *meaning;
@@ -68,13 +69,19 @@ static void look_at_wait(verification *v, uint32_t rank, uint32_t index, bool *a
 static void look_at_waits(verification *v, uint32_t rank, arena *a)
 {
   const rank_plan *p = &v->plan->ranks[rank];
+  const rank_order *o = &v->order.ranks[rank];
   bool *awaited = ARENA_ARRAY(a, bool, p->events);
-  for (uint32_t i = 0; i < p->ops.count; i++)
-    if (p->ops.items[i].kind == OP_WAIT || op_is_host_wait((op_kind)p->ops.items[i].kind))
-      look_at_wait(v, rank, i, awaited);
+  for (uint32_t i = 0; i < o->wait_count; i++)
+    look_at_wait(v, rank, o->waits[i], awaited);
   for (uint32_t e = 0; e < p->events && !v->errors_alone; e++)
-    if (!awaited[e] && v->order.ranks[rank].record_of[e] != NO_OP)
-      report(v, FINDING_UNUSED_EVENT, rank, NO_OP, v->order.ranks[rank].record_of[e]);
+    if (!awaited[e] && o->record_of[e] != NO_OP)
+      report(v, FINDING_UNUSED_EVENT, rank, NO_OP, o->record_of[e]);
+}
+
+/* Of a rank's messages. */
+static const plan_op *message_of(const verification *v, uint32_t rank, uint32_t number)
+{
+  return &v->plan->ranks[rank].ops.items[v->order.ranks[rank].messages[number]];
 }
 
 static bool sends_to(const plan *p, const plan_op *o, uint32_t from, uint32_t to)
@@ -83,11 +90,12 @@ static bool sends_to(const plan *p, const plan_op *o, uint32_t from, uint32_t to
          p->messages.items[o->arg].to_rank == to;
 }
 
-/* The next message that `from` sends to `to` after its op `at`; its op count if there is none. */
-static uint32_t next_send(const plan *p, uint32_t from, uint32_t to, uint32_t at)
+/* The number of the next message that `from` sends to `to`, from its number `at` on; its message count if
+ * there is none. */
+static uint32_t next_send(const verification *v, uint32_t from, uint32_t to, uint32_t at)
 {
-  const op_array *ops = &p->ranks[from].ops;
-  while (at < ops->count && !sends_to(p, &ops->items[at], from, to))
+  while (at < v->order.ranks[from].message_count &&
+         !sends_to(v->plan, message_of(v, from, at), from, to))
     at++;
   return at;
 }
@@ -97,17 +105,17 @@ static uint32_t next_send(const plan *p, uint32_t from, uint32_t to, uint32_t at
 static void match_messages(verification *v, uint32_t rank, arena *a)
 {
   const plan *p = v->plan;
-  const op_array *ops = &p->ranks[rank].ops;
   uint32_t *sent = ARENA_ARRAY(a, uint32_t, p->rank_count);
-  for (uint32_t i = 0; i < ops->count; i++) {
-    if (ops->items[i].kind != OP_RECV) continue;
-    uint32_t from = p->messages.items[ops->items[i].arg].from_rank;
+  for (uint32_t i = 0; i < v->order.ranks[rank].message_count; i++) {
+    const plan_op *o = message_of(v, rank, i);
+    if (o->kind != OP_RECV) continue;
+    uint32_t from = p->messages.items[o->arg].from_rank;
     if (!rank_is_present(p, from)) continue;
-    uint32_t send = next_send(p, from, rank, sent[from]);
+    uint32_t send = next_send(v, from, rank, sent[from]);
     sent[from] = send + 1;
-    if (send < p->ranks[from].ops.count && p->ranks[from].ops.items[send].arg == ops->items[i].arg)
+    if (send < v->order.ranks[from].message_count && message_of(v, from, send)->arg == o->arg)
       continue;
-    report(v, FINDING_MISMATCHED_MESSAGES, rank, NO_OP, i);
+    report(v, FINDING_MISMATCHED_MESSAGES, rank, NO_OP, v->order.ranks[rank].messages[i]);
     return;
   }
 }
@@ -130,9 +138,8 @@ static void count_assumed(verification *v, uint32_t rank)
 {
   const plan *p = v->plan;
   v->assumed += v->order.communicators.unmet[rank];
-  for (uint32_t i = 0; i < p->ranks[rank].ops.count; i++) {
-    const plan_op *o = &p->ranks[rank].ops.items[i];
-    if (!op_is_message((op_kind)o->kind)) continue;
+  for (uint32_t i = 0; i < v->order.ranks[rank].message_count; i++) {
+    const plan_op *o = message_of(v, rank, i);
     const plan_message *m = &p->messages.items[o->arg];
     v->assumed += !rank_is_present(p, o->kind == OP_SEND ? m->to_rank : m->from_rank);
   }
@@ -281,6 +288,7 @@ static verification new_of_rank(const verifying *x, uint32_t rank)
 {
   verification v = { .plan = x->all->plan,
                      .order = x->all->order,
+                     .seen = x->all->seen,
                      .errors_alone = x->all->errors_alone,
                      .stuck = x->all->stuck };
   arena scratch = { 0 };
@@ -315,6 +323,7 @@ static verification new_verification(const plan *p, bool errors_alone, arena *a)
 {
   verification v = { .plan = p,
                      .order = plan_order_new(p, !errors_alone, a),
+                     .seen = bytes_of_views(p, a),
                      .errors_alone = errors_alone };
   find_deadlocks(&v, a);
   return v;

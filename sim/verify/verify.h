@@ -86,6 +86,7 @@ typedef struct finding_array {
 typedef struct verification {
   const plan *plan;
   plan_order order;
+  const byte_range *seen; /* by row of plan.views, as bytes_of_views (parts.h) */
   finding_array
       findings; /* by rank, within a step before across steps, by place of the second op */
   finding_place_array places;
