@@ -239,8 +239,11 @@ ref emit_kept(emitter *e, tensor_id t)
   const graph_node *nodes = e->graph->nodes.items;
   uint32_t i;
   for (const graph_node *n = e->node; n-- > nodes;)
-    if (saves(n, t, &i))
-      return tensor_ref(e, e->program->entry_places.items[e->node_entry[n - nodes] + i], t);
+    if (saves(n, t, &i)) {
+      uint32_t entry = e->node_entry[n - nodes] + i;
+      e->program->entries.items[entry].read_beside = true;
+      return tensor_ref(e, e->program->entry_places.items[entry], t);
+    }
   assert(false && "an earlier operator has saved it");
   return 0;
 }

@@ -65,7 +65,7 @@ static bool entry_can_leave(const saved_entry *e, const settings *s)
   assert(e->storage_bytes >= 0);
   return e->group != 0 && e->elements >= s->offload.min_offloaded_tensor_size &&
          !torch_entry_is_broadcast(e) && !e->parameter && !e->of_parameter && !e->not_offloadable &&
-         !e->discarded && !e->callers;
+         !e->discarded && !e->callers && !e->read_beside;
 }
 
 /* ---- pieces, and which of them leave ---- */

@@ -37,8 +37,9 @@ typedef struct saved_entry {
                       * weight */
   bool trained_transpose; /* t() of a weight, or of a copy of it, that has a gradient */
   bool checkpoint_input;  /* a checkpoint keeps it for the recomputation of its region */
-  bool cached;  /* ... or a selective checkpoint, so that an operator does not run again */
-  bool callers; /* the training loop refers to it until the micro-batch's backward is done */
+  bool cached;      /* ... or a selective checkpoint, so that an operator does not run again */
+  bool read_beside; /* another operator's backward reads it, without unpacking it */
+  bool callers;     /* the training loop refers to it until the micro-batch's backward is done */
   uint32_t parameter_number; /* of_parameter: the parameter's, from 1 */
   int64_t offset_elements;   /* where the tensor begins in its storage */
   uint32_t view; /* its layout in its storage: a row of plan.views; 0: all of it, in order */

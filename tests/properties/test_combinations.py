@@ -237,6 +237,12 @@ def draw_planned(r):
     }
 
 
+def draw_balance(r):
+    """Losses whose gradients read the router's scores."""
+    return {"moe_router_load_balancing_type": r.choice(["aux_loss", "seq_aux_loss", "global_aux_loss"]), "moe_aux_loss_coeff": 0.01,
+            **maybe(r, 0.3, moe_z_loss_coeff=0.001), **maybe(r, 0.4, moe_router_score_function="sigmoid")}
+
+
 def draw_megatron_offload(r, system, moe, stash, layers):
     if system in ("te_v1", "te_v2"):
         return {"system": system, **draw_layer_engine(r, layers)}
@@ -302,6 +308,7 @@ def draw_megatron(r, system):
         "normalization": r.choice(["LayerNorm", "RMSNorm"]), "swiglu": r.random() < 0.7,
         "attention_dropout": r.choice([0.0, 0.1]), "hidden_dropout": r.choice([0.0, 0.1]),
         **attention, **(draw_experts(r, expert, stash) if moe else {}),
+        **(draw_balance(r) if moe and system == "planned" else {}),
         **maybe(r, 0.15, mtp_num_layers=r.choice([1, 2])),
     }
     return {

@@ -16,7 +16,7 @@ SEEDS = 150
 SEEDS_OF_ALL = 14000
 LIMIT_S = 60
 # The others run one system each on plain modules.
-OFTEN = {"megatron": 8, "none": 4, "te_v2": 3, "megatron_pr1752": 2, "paged_stash": 2, "te_v1": 2, "trl": 2}
+OFTEN = {"megatron": 8, "none": 4, "te_v2": 3, "megatron_pr1752": 2, "paged_stash": 2, "te_v1": 2, "trl": 2, "planned": 3}
 
 
 def pytest_generate_tests(metafunc):

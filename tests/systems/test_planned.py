@@ -83,3 +83,12 @@ def test_no_step_but_the_first_pins_memory(offsim, schedule):
     pinned = re.findall(r"^  host_(?:alloc|free) ", first, re.M)
     assert pinned and set(pinned) == {"  host_alloc "}
     assert "  d2h " in later and not re.search(r"^  host_(alloc|free) ", later, re.M)
+
+
+def test_what_another_operator_reads_stays(offsim):
+    """The gradient of the router's auxiliary loss reads the scores before the operator that saved them needs them."""
+    settings = sets("system=planned", "fine_grained_activation_offloading=false")
+    offsim("check", "docs/examples/tiny-deepseek.yaml", *settings, check=0)
+    saved = json.loads(offsim("plan", "--saved-tensors", "docs/examples/tiny-deepseek.yaml", *settings, check=0).stdout)["ranks"][0]["saved"]
+    actions = {row["tensor"]: row["action"] for row in saved if row["module"] == "mlp.router"}
+    assert actions["scores"] == "keep" and "offload" in {row["action"] for row in saved}
