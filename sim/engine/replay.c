@@ -47,7 +47,7 @@ struct replay {
   memory_curve *curve;
   hold_list refused;   /* of this iteration */
   lasting_array left;  /* by the last iteration, sorted */
-  lasting_array found; /* by the current one, while they are paired */
+  lasting_array found; /* by the current one, sorted */
   bool has_left;       /* there is a last iteration */
 };
 
@@ -81,12 +81,12 @@ replay *replay_copy(const replay *r, arena *a)
   replay *copy = ARENA_NEW(a, replay);
   *copy = *r;
   copy->curve = NULL;
-  copy->found = (lasting_array){ 0 };
   if (r->in_order != NULL) copy->in_order = caching_allocator_copy(r->in_order, NULL);
   copy->on_clock = caching_allocator_copy(r->on_clock, &copy->events);
   copy->host = pinned_pool_copy(r->host, &copy->events);
   ARRAY_COPY(&copy->events.at_ps, &r->events.at_ps);
   ARRAY_COPY(&copy->left, &r->left);
+  ARRAY_COPY(&copy->found, &r->found);
   ARRAY_COPY(&copy->refused, &r->refused);
   return copy;
 }
@@ -486,18 +486,23 @@ static void pair_equal(pass *p)
   }
 }
 
+static void find_residents(pass *p)
+{
+  lasting_array *found = &p->r->found;
+  found->count = 0;
+  for (uint32_t i = 0; i < p->plan->residents; i++)
+    *ARRAY_PUSH(found) = (lasting_buffer){ .what = p->plan->buffers.items[i], .id = i };
+  if (found->count > 0) qsort(found->items, found->count, sizeof *found->items, order_of_lasting);
+}
+
 static void take_residents(pass *p)
 {
   replay *r = p->r;
-  r->found.count = 0;
-  for (uint32_t i = 0; i < p->plan->residents; i++)
-    if (r->has_left)
-      *ARRAY_PUSH(&r->found) = (lasting_buffer){ .what = p->plan->buffers.items[i], .id = i };
-    else
-      take_new_resident(p, i);
+  for (uint32_t i = 0; i < p->plan->residents && !r->has_left; i++)
+    take_new_resident(p, i);
   if (!r->has_left) return;
-  if (r->found.count > 0)
-    qsort(r->found.items, r->found.count, sizeof *r->found.items, order_of_lasting);
+  /* The iteration before has found those of its plan, unless it took them anew. */
+  if (!p->again || r->found.count != p->plan->residents) find_residents(p);
   pair_equal(p);
 }
 
@@ -516,6 +521,18 @@ static void leave_residents(pass *p)
                             .on_clock = p->on_clock[i] };
   if (left->count > 0) qsort(left->items, left->count, sizeof *left->items, order_of_lasting);
   p->r->has_left = true;
+}
+
+/* Each iteration of a plan leaves the same ones, in blocks of its own. */
+static void leave_residents_again(pass *p)
+{
+  lasting_array *left = &p->r->left;
+  assert(p->again && p->in_order == NULL);
+  for (uint32_t i = 0; i < left->count; i++) {
+    left->items[i].in_order = NOT_ALIVE;
+    left->items[i].on_clock = p->on_clock[left->items[i].id];
+    assert(left->items[i].on_clock != NOT_ALIVE);
+  }
 }
 
 static void fill_result(pass *p)
@@ -561,7 +578,10 @@ static pass begin_iteration(replay *r, const rank_plan *rank, const rank_timelin
 static replay_result end_iteration(pass *p)
 {
   replay *r = p->r;
-  leave_residents(p);
+  if (p->again)
+    leave_residents_again(p);
+  else
+    leave_residents(p);
   fill_result(p);
   pinned_pool_reset(r->host);
   r->origin_ps += p->timeline != NULL ? p->timeline->end_of_rank_ps : 0;
