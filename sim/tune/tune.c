@@ -283,6 +283,18 @@ static bool may_be_named(const tuned *t, int64_t step_bound_ps)
          (t->count == 0 || step_bound_ps < t->items[0].row.step_ps);
 }
 
+static bool is_own(const settings *s)
+{
+  return s->offload.system == SYSTEM_planned || s->derived.layer_keeps_mlp != NULL ||
+         strcmp(s->recompute.recompute_layers, "1") != 0;
+}
+
+/* The fastest that frameworks have may be named beside offsim's own. */
+static bool may_be_todays(const tuned *t, const settings *s, int64_t step_bound_ps)
+{
+  return !is_own(s) && (t->today.row.step_ps == 0 || step_bound_ps <= t->today.row.step_ps);
+}
+
 /* What is known without times; PREDICTED: it has to be. `bytes`: what a device must have at least. */
 static outcome judge_plans(const tuning *x, const option *o, const settings *s, common_plans *plans,
                            int64_t *bytes, arena *a, diag *d)
@@ -295,14 +307,10 @@ static outcome judge_plans(const tuning *x, const option *o, const settings *s, 
     *bytes = max_i64(*bytes, plan_requested_peak_bytes(&plans->compiled[kinds[i]].plan));
     if (bounded && *bytes > machine_usable_bytes(x->of->machine)) return TOO_LARGE;
   }
-  if (bounded && x->of->front && is_dominated(x, o->step_bound_ps, *bytes)) return DOMINATED;
+  if (bounded && x->of->front && is_dominated(x, o->step_bound_ps, *bytes) &&
+      !may_be_todays(x->to, s, o->step_bound_ps))
+    return DOMINATED;
   return common_plans_are_safe(plans, s, a, d) ? PREDICTED : UNSAFE;
-}
-
-static bool is_own(const settings *s)
-{
-  return s->offload.system == SYSTEM_planned || s->derived.layer_keeps_mlp != NULL ||
-         strcmp(s->recompute.recompute_layers, "1") != 0;
 }
 
 static void predict_option(const tuning *x, const option *o, const settings *s, bool unsafe,
@@ -468,7 +476,7 @@ bool tune(tuned *t, const tune_request *r, tune_progress *show, arena *a, diag *
   predict_all(&x, show);
   if (t->count > 0 && t->faster_unsafe.row.step_ps >= t->items[0].row.step_ps)
     t->faster_unsafe = (tuned_setting){ 0 };
-  if (r->front || t->count == 0 || !t->items[0].is_own) t->today = (tuned_setting){ 0 };
+  if (t->count == 0 || !t->items[0].is_own) t->today = (tuned_setting){ 0 };
   pthread_mutex_destroy(&x.lock);
   assert(!diag_ok(d) || t->refused + t->same + t->too_large + t->too_slow + t->dominated +
                                 t->unsafe + t->predicted ==

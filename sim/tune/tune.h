@@ -54,9 +54,8 @@ typedef struct tuned {
   uint32_t count;
   tuned_setting faster_unsafe; /* the fastest that is left out because it is not safe, if it is
                                 * faster than all of the items; otherwise step_ps is 0 */
-  tuned_setting
-      today; /* the fastest that frameworks have, if items[0] is offsim's own; otherwise, of
-                                * a front, and if none fits, step_ps is 0 */
+  tuned_setting today; /* the fastest that frameworks have, if items[0] is offsim's own; otherwise,
+                        * and if none fits, step_ps is 0 */
   int64_t fastest_bound_ps; /* no setting of the space can be faster */
   budget_bounds budget;     /* ... and fit; 0: not known */
   /* Every setting of the space is counted once. */
