@@ -1,5 +1,6 @@
 /* Contents that come from outside: weights, optimizer states, tokens. */
 #include <assert.h>
+#include <string.h>
 
 #include "cuda/exec/state.h"
 #include "cuda/kernels/draw.h"
@@ -14,7 +15,7 @@ static bool ask_hook(rank_run *r, uint32_t buffer, void *data, int64_t bytes)
   return filled;
 }
 
-/* ---- made on the device ---------------------------------------------------------------------- */
+/* ---- drawn in place -------------------------------------------------------------------------- */
 
 static void launch_draw(const rank_run *r, cuda_call *call, void *buffer, const exec_drawn *part)
 {
@@ -57,6 +58,18 @@ static void draw_parts(rank_run *r, const held_buffer *h, const exec_drawn *part
   if (rank_ok(r, call.failure) && outside) rank_ok(r, r->driver->stream_synchronize(stream));
 }
 
+/* By the rank's own thread. */
+static void draw_on_host(const held_buffer *h, const exec_drawn *parts, uint32_t count)
+{
+  cuda_call call = { .stream = NULL };
+  memset(h->data, 0, (size_t)h->bytes);
+  for (uint32_t i = 0; i < count; i++) {
+    assert(parts[i].offset_bytes >= 0 && parts[i].offset_bytes < h->bytes);
+    host_exact_draw(&call, h->data, &parts[i]);
+  }
+  assert(call.failure == NULL && "the host launches nothing");
+}
+
 void held_fill(rank_run *r, uint32_t buffer)
 {
   const held_buffer *h = &r->buffers[buffer];
@@ -64,13 +77,17 @@ void held_fill(rank_run *r, uint32_t buffer)
   uint32_t count;
   assert(h->state == HELD);
   if (r->exec->hooks.fill == NULL || h->data == NULL || h->bytes == 0) return;
-  if (side_of(r->stage, buffer) == ON_HOST) {
-    ask_hook(r, buffer, h->data, h->bytes);
+  bool on_host = side_of(r->stage, buffer) == ON_HOST;
+  if (ask_draw(r, buffer, &parts, &count)) {
+    assert((on_host || side_of(r->stage, buffer) == ON_DEVICE) && "a file has no data");
+    if (on_host)
+      draw_on_host(h, parts, count);
+    else
+      draw_parts(r, h, parts, count);
     return;
   }
-  if (ask_draw(r, buffer, &parts, &count)) {
-    assert(side_of(r->stage, buffer) == ON_DEVICE && "a file has no data");
-    draw_parts(r, h, parts, count);
+  if (on_host) {
+    ask_hook(r, buffer, h->data, h->bytes);
     return;
   }
   void *area = upload_area(&r->uploads, h->bytes);
