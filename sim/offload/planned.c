@@ -133,6 +133,22 @@ static int64_t largest_group_bytes(const piece_list *p, const chunk_shape *c)
   return most;
 }
 
+/* By default the level holds that of each micro-batch in flight. */
+static int64_t default_level_bytes(const rank_pieces *p, const rank_shape *r)
+{
+  int64_t largest = 0, now = 0, most = 0;
+
+  for (uint32_t c = 0; c < r->chunk_count; c++)
+    largest = max_i64(largest, largest_group_bytes(&p->chunks[c], &r->chunks[c]));
+  for (uint32_t i = 0; i < r->schedule->count; i++) {
+    now += r->schedule->steps[i].kind == STEP_FORWARD;
+    now -= r->schedule->steps[i].kind == STEP_BACKWARD;
+    most = max_i64(most, now);
+  }
+  assert(now == 0 && "every forward has a backward");
+  return most * largest;
+}
+
 static uint32_t count_pieces(const rank_pieces *p, uint32_t chunks)
 {
   uint32_t count = 0;
@@ -217,12 +233,10 @@ static rank_pieces *planned_pieces(const rank_shape *r, arena *a)
   rank_pieces *p = ARENA_NEW(a, rank_pieces);
 
   p->chunks = ARENA_ARRAY(a, piece_list, r->chunk_count);
-  p->level_bytes = r->settings->offload.planned_device_bytes;
-  for (uint32_t c = 0; c < r->chunk_count; c++) {
+  for (uint32_t c = 0; c < r->chunk_count; c++)
     p->chunks[c] = find_pieces(&r->chunks[c], r->settings, a);
-    if (r->settings->offload.planned_device_bytes == 0)
-      p->level_bytes = max_i64(p->level_bytes, largest_group_bytes(&p->chunks[c], &r->chunks[c]));
-  }
+  p->level_bytes = r->settings->offload.planned_device_bytes;
+  if (p->level_bytes == 0) p->level_bytes = default_level_bytes(p, r);
   choose_leaving(p, r, a);
   return p;
 }

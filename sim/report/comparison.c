@@ -103,7 +103,8 @@ static void print_rows(const view *v)
 /* On one line, to paste. */
 static void print_sets(const view *v, const char *what, const comparison_row *r)
 {
-  fprintf(v->out, "%-9s %s:", what, r->tried.name);
+  fprintf(v->out, "%-9s %s%s:", what, r->tried.name,
+          r->tried.system == SYSTEM_planned ? " (offsim's own)" : "");
   for (uint32_t i = 0; i < r->tried.set_count; i++)
     fprintf(v->out, " --set %s", r->tried.sets[i]);
   fputc('\n', v->out);

@@ -324,8 +324,8 @@ static void add_levels(choosing *x, checkpoints kind, int64_t layers, int64_t mo
   add_filling_levels(x, kind, layers);
 }
 
-/* Checkpoints of all kinds; levels from what the layer that saves most saves, which
- * planned_device_bytes 0 means, to what all save. */
+/* Checkpoints of all kinds; levels from what the layer that saves most saves for each micro-batch in
+ * flight, which planned_device_bytes 0 means, to what all save. */
 static void add_planned(choosing *x)
 {
   space_choice least = planned(x, 0, CHECKPOINTS_NONE, 0),
@@ -345,11 +345,11 @@ static void add_planned(choosing *x)
   }
 }
 
-/* Of Megatron-LM's models: levels as for all checkpoints, and levels with which tensors take the device
- * or a little less. There a byte of the level is a byte of the device. */
+/* Of Megatron-LM's models: the default, levels up to what all save, and levels with which tensors take the
+ * device or a little less. There a byte of the level is a byte of the device. */
 static void add_planned_beside_recompute(choosing *x)
 {
-  space_choice least = planned(x, 0, CHECKPOINTS_GIVEN, 0),
+  space_choice least = planned(x, 1, CHECKPOINTS_GIVEN, 0),
                most = planned(x, -1, CHECKPOINTS_GIVEN, 0);
   int64_t least_bytes = bound_of(x, &least), between_bytes = bound_of(x, &most) - least_bytes;
   if (least_bytes < 0 || between_bytes <= 0) return;

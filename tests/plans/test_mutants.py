@@ -57,7 +57,7 @@ CORPUS = [
     ("trl_sync", HF, ["num_layers=1"], LATER),
     ("save_on_cpu", HF, ["num_layers=1"], BOTH),
     ("planned", HF, ["num_layers=2"], LATER),
-    ("planned", LAYER, stages(2, 2, 2, "system=planned"), LATER),
+    ("planned", LAYER, stages(2, 2, 2, "system=planned", "planned_device_bytes=1"), LATER),
     ("hidden_states", CHECKPOINTS, ["num_layers=3"], BOTH),
     ("hidden_states_reentrant", CHECKPOINTS, ["num_layers=3"], BOTH),
     ("selective_checkpointing", CHECKPOINTS, ["num_layers=3"], BOTH),

@@ -147,7 +147,7 @@ MATRIX = [
     ("planned, the second layer's MLP kept", HF, [],
      [*PLANNED, *CHECKPOINTED, "selective_checkpointing=true", "selective_checkpointing_save=attention,aten::mm",
       "selective_checkpointing_mlp_layers=([0,1]*2)"]),
-    ("planned, four stages", LLAMA, [], [*PLANNED, "pipeline_model_parallel_size=4", "world_size=4"]),
+    ("planned, four stages", LLAMA, [], [*PLANNED, "pipeline_model_parallel_size=4", "world_size=4", "planned_device_bytes=65536"]),
     ("planned, two stages of two chunks", LLAMA, [],
      [*PLANNED, *TWO_STAGES, "num_virtual_stages_per_pipeline_rank=2", "planned_device_bytes=65536"]),
     ("planned, norms and MLP again, two stages", LLAMA, [],

@@ -92,3 +92,10 @@ def test_what_another_operator_reads_stays(offsim):
     saved = json.loads(offsim("plan", "--saved-tensors", "docs/examples/tiny-deepseek.yaml", *settings, check=0).stdout)["ranks"][0]["saved"]
     actions = {row["tensor"]: row["action"] for row in saved if row["module"] == "mlp.router"}
     assert actions["scores"] == "keep" and "offload" in {row["action"] for row in saved}
+
+
+def test_by_default_the_level_grows_with_the_micro_batches_in_flight(offsim):
+    """Four layers a stage: one stays of each micro-batch."""
+    kept = most_saved(offsim("plan", BASE, *sets(*FOUR, "system=none"), check=0).stdout)
+    found = most_saved(offsim("plan", BASE, *sets(*FOUR, *planned(0)), check=0).stdout)
+    assert all(0.2 < part / all_ < 0.45 for part, all_ in zip(found[:-1], kept))
