@@ -24,6 +24,7 @@ static lowering lowering_new(const settings *s, const graph *g, plan *p, chunk_p
   l.region_begin = ARENA_ARRAY(a, uint32_t, g->regions.count);
   l.region_end = ARENA_ARRAY(a, uint32_t, g->regions.count);
   l.discarded_by = ARENA_ARRAY(a, region_id, tensors);
+  l.recomputed = ARENA_ARRAY(a, place_id, g->regions.count * REGION_OUTPUTS);
   l.cached_entry = ARENA_ARRAY(a, uint32_t, tensors);
   l.group_row = ARENA_ARRAY(a, uint32_t, g->groups.count);
   l.held_by = ARENA_ARRAY(a, place_id, g->nodes.count);

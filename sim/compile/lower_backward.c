@@ -49,10 +49,7 @@ void lower_backward(lowering *l, uint32_t from, uint32_t to, bool hooks)
         i = l->region_begin[index];
       }
       break;
-    case ITEM_REGION_BEGIN: /* of a DISCARD region */
-      lower_release(l, g->regions.items[index].inputs, NODE_INPUTS, l->e.region_entry[index]);
-      lower_tell_used(l, g->regions.items[index].inputs, NODE_INPUTS, l->e.region_entry[index]);
-      break;
+    case ITEM_REGION_BEGIN: lower_discarded_backward_end(l, index); break;
     case ITEM_LAYER_END:
       if (l->begun_layer != i) lower_layer_hook(l, I_LAYER_BEGIN, index, PASS_BACKWARD);
       break;

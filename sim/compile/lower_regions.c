@@ -118,8 +118,18 @@ void lower_recompute_discarded(lowering *l, region_id id)
   recompute(l, id);
   l->e.refilling = 0;
   const tensor_id *outputs = l->e.graph->regions.items[id].outputs;
-  for (int i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
-    lower_drop(&l->e, l->e.where[tensor_storage(l->e.graph, outputs[i])]);
+  for (uint32_t i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
+    l->recomputed[id * REGION_OUTPUTS + i] = l->e.where[tensor_storage(l->e.graph, outputs[i])];
+}
+
+void lower_discarded_backward_end(lowering *l, region_id id)
+{
+  const graph_region *r = &l->e.graph->regions.items[id];
+  assert(r->kind == REGION_DISCARD);
+  for (uint32_t i = 0; i < REGION_OUTPUTS && r->outputs[i] != 0; i++)
+    lower_drop(&l->e, l->recomputed[id * REGION_OUTPUTS + i]);
+  lower_release(l, r->inputs, NODE_INPUTS, l->e.region_entry[id]);
+  lower_tell_used(l, r->inputs, NODE_INPUTS, l->e.region_entry[id]);
 }
 
 /* The backward of the last layer in the region begins when its output's gradient exists. */

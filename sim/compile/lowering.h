@@ -25,6 +25,8 @@ typedef struct lowering {
   uint32_t *next_ending;  /* by storage: the next one that ends at the same item */
   uint32_t *region_begin, *region_end; /* by region: items */
   region_id *discarded_by;             /* by storage: the DISCARD region whose output it is */
+  place_id *recomputed; /* [region x REGION_OUTPUTS] places of a DISCARD region's outputs, from the
+                         * recomputation on */
   uint32_t *cached_entry; /* by tensor that a CHECKPOINT region keeps: its entry, NEVER until it has
                            * one; else 0 */
   uint32_t packs_only;    /* item with which a recomputation stops, 0 = none */
@@ -83,5 +85,7 @@ void lower_checkpoint_backward(lowering *l, region_id id);
 void lower_checkpoint_passed(lowering *l, uint32_t item);
 /* ... recomputes a DISCARD region. */
 void lower_recompute_discarded(lowering *l, region_id id);
+/* The function keeps what it has recomputed, and its inputs, until autograd has passed the region. */
+void lower_discarded_backward_end(lowering *l, region_id id);
 
 #endif

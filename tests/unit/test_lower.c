@@ -583,8 +583,8 @@ static void test_discarded_output(void **state)
   graph_discard(l->graph, r);
   lower(l, x, apply(l, &plain, z, 0, "o"));
   assert_program(l, "+h f(x>h) h*=h +y f(h>y) -h +z f(y>z) y*=y ~y +o f(z>o) -z",
-                 "+dz f'(do>dz) -do ^y f(h*>y) h*=h* -y +dy f'(dz,y*>dy) -dz -y* "
-                 "+dh f'(dy,h*>dh) -dy -h* -h* +dx f'(dh>dx) -dh -x");
+                 "+dz f'(do>dz) -do ^y f(h*>y) h*=h* +dy f'(dz,y*>dy) -dz -y* "
+                 "+dh f'(dy,h*>dh) -dy -h* -y -h* +dx f'(dh>dx) -dh -x");
   assert_true(l->program->entries.items[2].discarded);
   assert_int_equal(l->program->refills.items[0].count,
                    2); /* the handle, and the slot of z's backward */
