@@ -24,17 +24,6 @@ from stub_torch import LOG, Named, Stream, Tensor, module
 TOKENS, HEADS, HIDDEN = 4096, 32, 4096
 
 
-class Hooks:
-    def __init__(self, pack, unpack):
-        self.pack, self.unpack = pack, unpack
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-
 def beside(name):
     """The module of another file in the folder of the one that the command line names."""
     path = pathlib.Path(sys.argv[1]).with_name(name + ".py")
@@ -49,7 +38,6 @@ def stub():
     torch = stub_torch.install()
     torch.empty_strided = lambda size, stride, **options: stub_torch.empty(size, **options)
     torch._ops = types.SimpleNamespace(HigherOrderOperator=Named)
-    sys.modules["torch.autograd.graph"].saved_tensors_hooks = Hooks
     for name in ("torch.utils", "axolotl", "axolotl.utils", "axolotl.monkeypatch"):
         module(name)
     names = ("_get_autocast_kwargs", "_get_device_module", "_infer_device_type", "check_backward_validity", "detach_variable",

@@ -233,6 +233,19 @@ def module(name, **members):
     return made
 
 
+class SavedTensorsHooks:
+    """What a peer calls as autograd would."""
+
+    def __init__(self, pack, unpack):
+        self.pack, self.unpack = pack, unpack
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
 def install():
     """The modules torch, torch.autograd and torch.autograd.graph of the stub."""
     cuda = types.SimpleNamespace(
@@ -247,5 +260,5 @@ def install():
                    is_tensor=lambda value: isinstance(value, Tensor),
                    nn=types.SimpleNamespace(Parameter=Parameter, Module=object))
     module("torch.autograd", Function=type("Function", (), {"apply": None}))
-    module("torch.autograd.graph", saved_tensors_hooks=Named)
+    module("torch.autograd.graph", saved_tensors_hooks=SavedTensorsHooks)
     return torch

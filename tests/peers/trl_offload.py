@@ -37,17 +37,6 @@ class Callbacks:
         self.waiting.append(call)
 
 
-class Hooks:
-    def __init__(self, pack, unpack):
-        self.pack, self.unpack = pack, unpack
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-
 CALLBACKS = Callbacks()
 
 
@@ -57,7 +46,6 @@ def stub():
                                      _storage_Use_Count=lambda storage: 1)
     torch.accelerator = types.SimpleNamespace(current_accelerator=lambda: stub_torch.Device("cuda"))
     module("torch.autograd.variable", Variable=types.SimpleNamespace(_execution_engine=CALLBACKS))
-    sys.modules["torch.autograd.graph"].saved_tensors_hooks = Hooks
     module("torch.nn", Parameter=Parameter, Module=object)
     module("psutil", virtual_memory=lambda: types.SimpleNamespace(percent=0))
     for name in ("accelerate", "accelerate.utils", "transformers"):
