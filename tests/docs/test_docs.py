@@ -59,6 +59,8 @@ PREDICTED = {
     "trl.svg": f"{HF} --set system=trl",
     "real-gpu.svg": "docs/examples/hf-16-layers.yaml --set system=trl",
     "planned.svg": f"{HF} --set system=planned",
+    "planned-pipeline.svg": "--megatron-args docs/examples/llama3-8b.sh --set pipeline_model_parallel_size=4 --set num_layers=8 "
+                            "--set global_batch_size=24 --set system=planned --set planned_device_bytes=2400000000",
     "verl.svg": "docs/examples/hf-layers.yaml --set system=verl --set fsdp=fsdp2 --set keep_gradients=false",
     "hidden-states.svg": CHECKPOINTS,
     "hidden-states-reentrant.svg": f"{CHECKPOINTS} --set system=hidden_states_reentrant",
