@@ -99,3 +99,13 @@ def test_by_default_the_level_grows_with_the_micro_batches_in_flight(offsim):
     kept = most_saved(offsim("plan", BASE, *sets(*FOUR, "system=none"), check=0).stdout)
     found = most_saved(offsim("plan", BASE, *sets(*FOUR, *planned(0)), check=0).stdout)
     assert all(0.2 < part / all_ < 0.45 for part, all_ in zip(found[:-1], kept))
+
+
+@schedules
+def test_a_stages_input_is_listed_where_it_is_read(offsim, schedule):
+    """Once for each chunk but the model's first, and not as recomputed where a later micro-batch's comes during backward."""
+    listed = json.loads(offsim("plan", "--saved-tensors", BASE, *sets(*FOUR, *schedule, *planned(2 << 30)), check=0).stdout)["ranks"]
+    inputs = [sum(row["module"] == "pipeline" for row in rank["saved"]) for rank in listed]
+    chunks = 1 + len(schedule)
+    assert inputs == [chunks - 1] + [chunks] * 3
+    assert {row["action"] for rank in listed for row in rank["saved"]} == {"keep", "offload"}
