@@ -12,8 +12,7 @@ const settings *emit_settings(const emitter *e)
   return e->settings;
 }
 
-/* A recomputed DISCARD region writes its output into the emptied storage. */
-static place_id refill(emitter *e, tensor_id storage)
+place_id lower_refill(emitter *e, tensor_id storage)
 {
   chunk_program *p = e->program;
   place_id handle = e->where[storage];
@@ -45,7 +44,8 @@ static place_id output_place(emitter *e, tensor_id t)
     assert(e->where[storage] != 0 && "the viewed place exists");
     return e->where[storage];
   }
-  if (e->refilling != 0 && region_empties(g, e->refilling, storage)) return refill(e, storage);
+  if (e->refilling != 0 && region_empties(g, e->refilling, storage))
+    return lower_refill(e, storage);
   place_id p = lower_place(e, tensor_bytes(g, t), lower_tensor_row(e, t), CLASS_TRANSIENT);
   lower_alloc(e, p);
   e->where[storage] = p;

@@ -92,7 +92,7 @@ struct emitter {
   group_id active_group; /* whose hooks are active */
   bool accumulates;      /* accumulators have run since the current stream waited for them */
   region_id recomputing; /* region whose forward runs again, 0 = none */
-  region_id refilling;   /* DISCARD region that is being recomputed */
+  region_id refilling;   /* DISCARD region that is recomputed into its emptied storage */
 
   emitted_ref_array refs; /* [0] is none */
 
@@ -122,6 +122,8 @@ void lower_instruction(emitter *e, instruction_kind kind, uint32_t a, uint32_t b
 bool lower_fills(const emitter *e, op_kind kind, const plan_call *call);
 /* Allocates a place that no kernel has written. */
 void lower_alloc(emitter *e, place_id p);
+/* The storage that a DISCARD region has emptied is allocated again. */
+place_id lower_refill(emitter *e, tensor_id storage);
 /* Ends a place's reference, once. Does nothing for no place and for parameters. */
 void lower_drop(emitter *e, place_id p);
 /* Drops the temporaries of the operator that has just run. */

@@ -110,16 +110,39 @@ static void recompute(lowering *l, region_id id)
   l->e.recomputing = outer;
 }
 
+/* Megatron-LM before f5440349: the emptied storage is allocated again, and takes a copy of the new output. */
+static place_id copy_into_emptied(lowering *l, tensor_id storage, place_id emptied)
+{
+  emitter *e = &l->e;
+  place_id computed = e->where[storage];
+  assert(computed != emptied && emptied != 0);
+  e->where[storage] = emptied;
+  lower_refill(e, storage);
+  kernel_shape copy = { .kind = KERNEL_COPY,
+                        .type = (dtype)e->graph->tensors.items[storage].dtype,
+                        .dims = { tensor_elements(e->graph, storage) } };
+  emit_kernel(e, copy, (ref[]){ lower_output_ref(e, computed, storage), 0 },
+              (ref[]){ lower_output_ref(e, emptied, storage), 0 });
+  lower_drop(e, emptied);
+  return computed;
+}
+
 void lower_recompute_discarded(lowering *l, region_id id)
 {
   assert(l->e.graph->regions.items[id].kind == REGION_DISCARD);
   assert(l->e.refilling == 0 && "discarded regions do not nest");
-  l->e.refilling = id;
+  const tensor_id *outputs = l->e.graph->regions.items[id].outputs;
+  bool copies = l->e.settings->derived.copies_recomputed;
+  place_id emptied[REGION_OUTPUTS];
+  for (uint32_t i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
+    emptied[i] = l->e.where[tensor_storage(l->e.graph, outputs[i])];
+  l->e.refilling = copies ? 0 : id;
   recompute(l, id);
   l->e.refilling = 0;
-  const tensor_id *outputs = l->e.graph->regions.items[id].outputs;
   for (uint32_t i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
-    l->recomputed[id * REGION_OUTPUTS + i] = l->e.where[tensor_storage(l->e.graph, outputs[i])];
+    l->recomputed[id * REGION_OUTPUTS + i] =
+        copies ? copy_into_emptied(l, tensor_storage(l->e.graph, outputs[i]), emptied[i])
+               : emptied[i];
 }
 
 void lower_discarded_backward_end(lowering *l, region_id id)

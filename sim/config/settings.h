@@ -83,6 +83,7 @@ typedef struct derived_settings {
   int megatron_day;             /* of Megatron-LM's code, as a number, 20260530; 0: the newest */
   bool shares_placeholders;     /* Megatron-LM's linears do (sim/residents/workspaces.h) */
   bool weighs_expert_outputs;   /* the router's probabilities multiply outputs, not activations */
+  bool copies_recomputed;       /* selective recomputation copies into the emptied storage */
   bool *layer_is_moe;           /* [num_layers] */
   /* hf [num_layers]: with a sliding window; with rotary tables */
   bool *layer_slides, *layer_rotates;

@@ -22,3 +22,17 @@ def test_recomputed_query_lives_until_the_projection_is_passed(offsim, modules):
     freed = next(i for i, line in enumerate(layer) if i > made and re.match(rf"  free +\S+ +{query}( |$)", line))
     weight = max(i for i, line in enumerate(layer) if re.search("kernel .*linear_q_up_proj", line))
     assert made < backward < weight < freed
+
+
+def test_older_megatron_copies_into_the_emptied_storage(offsim):
+    """Before March 2026 the new output and the storage that it is copied to are both there until autograd has passed."""
+    older, newer = (offsim("plan", *LATENT, *sets("offload_modules=", "fine_grained_activation_offloading=false", f"megatron_day={day}"),
+                           check=0).stdout for day in ("2026-03-10", "2026-03-11"))
+    copies = re.findall(r"kernel +compute +copy .* (%\d+) -> (%\d+) @ layer 0 ", older)
+    assert len(copies) == 3 and not re.search("kernel .* copy .* @ layer ", newer)
+    lines = older.splitlines()
+    for computed, emptied in copies:
+        made, copied, freed = (next(i for i, line in enumerate(lines) if re.match(pattern, line)) for pattern in (
+            rf"  alloc +\S+ +{computed} ", rf"  kernel .* copy .*{computed} -> {emptied} ", rf"  free +\S+ +{computed}( |$)"))
+        used = max(i for i, line in enumerate(lines) if re.match(rf"  kernel .*{emptied}[ {{]", line))
+        assert made < copied < used < freed

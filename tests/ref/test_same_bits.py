@@ -126,6 +126,8 @@ MATRIX = [
      ["recompute_granularity=full", "recompute_method=block", "recompute_num_layers=2"]),
     ("recompute core_attn", LLAMA, [], SELECTIVE),
     ("recompute norms and mlp", LLAMA, [], [*SELECTIVE, "recompute_modules=layernorm mlp"]),
+    ("recompute norms and activations of experts, copied", LLAMA, FOUR_LAYERS_OF_EXPERTS,
+     [*SELECTIVE, "recompute_modules=layernorm moe_act", "megatron_day=2026-03-10"]),
     ("recompute with offload", LLAMA, [],
      [*of_modules("core_attn"), *SELECTIVE, "recompute_modules=layernorm"]),
     ("pp2", LLAMA, [], ["pipeline_model_parallel_size=2", "world_size=2"]),

@@ -68,6 +68,7 @@ bool resolve_software(settings *s, arena *a, diag *d)
   s->derived.weighs_expert_outputs =
       !uses_hf(s) && megatron_is_older_than(s, 20250409);                /* 26596307 */
   s->derived.shares_placeholders = !megatron_is_older_than(s, 20250801); /* e7c55de9 */
+  s->derived.copies_recomputed = megatron_is_older_than(s, 20260311);    /* f5440349 */
   return true;
 }
 
