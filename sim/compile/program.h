@@ -195,12 +195,11 @@ typedef struct chunk_program {
   operand_array refill_places;
   entry_array entries; /* [0] is none; those saved in forward under a group come in group order */
   operand_array entry_places; /* by entry: the place of autograd's slot */
-  operand_array
-      held; /* places of storages that an operator's context refers to beside what it saves */
-  group_array groups;            /* [0] is none */
-  place_id input;                /* hidden states received; 0 on the first virtual stage */
-  place_id output;               /* hidden states to send, or the loss */
-  place_id output_gradient;      /* received, or made by the program on the last virtual stage */
+  operand_array held;         /* places of storages that operators refer to beside what they save */
+  group_array groups;         /* [0] is none */
+  place_id input;             /* hidden states received; 0 on the first virtual stage */
+  place_id output;            /* hidden states to send, or the loss */
+  place_id output_gradient;   /* received, or made by the program on the last virtual stage */
   place_id batch[BATCH_TENSORS]; /* frames.c drops them; 0: none, or forward drops it itself */
   place_id input_gradient;       /* to send; 0 on the first virtual stage */
 } chunk_program;

@@ -36,9 +36,8 @@ typedef struct lasting_array {
 
 struct replay {
   replay_options options;
-  caching_allocator
-      *in_order;           /* blocks with tails; NULL with expandable segments, one allocator, the
-                                * clock alone */
+  /* Of blocks with tails; NULL with expandable segments, one allocator, the clock alone. */
+  caching_allocator *in_order;
   allocator_stats counted; /* in program order, unless one allocator has these figures */
   caching_allocator *on_clock;
   pinned_pool *host;

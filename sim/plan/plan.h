@@ -289,9 +289,8 @@ typedef struct line_array {
 typedef struct rank_plan {
   op_array ops;
   operand_array operands;
-  buffer_array
-      buffers;      /* the first `residents` exist when the iteration begins, in allocation order */
-  mark_array marks; /* marks[0] means "before the iteration" */
+  buffer_array buffers; /* the first `residents` exist at the beginning, in allocation order */
+  mark_array marks;     /* marks[0] means "before the iteration" */
   uint32_t residents;
   uint32_t events;  /* event ids are 0 .. events-1, each recorded at most once */
   line_array lines; /* by op: its line in the text that was read; empty: compiled */

@@ -87,8 +87,7 @@ typedef struct verification {
   const plan *plan;
   plan_order order;
   const byte_range *seen; /* by row of plan.views, as bytes_of_views (parts.h) */
-  finding_array
-      findings; /* by rank, within a step before across steps, by place of the second op */
+  finding_array findings; /* by rank, those within a step first, by place of the second op */
   finding_place_array places;
   /* Messages and collectives whose other side the plan does not have: assumed to come. */
   uint64_t assumed;
