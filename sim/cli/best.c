@@ -1,5 +1,7 @@
 #include "sim/cli/best.h"
 
+#include <assert.h>
+
 #include "sim/config/megatron/paste.h"
 #include "sim/report/prediction.h"
 
@@ -8,7 +10,7 @@ void best_paste(best_notes *n, const settings *given, const candidate *c, arena 
   settings s;
   megatron_pasted pasted;
   diag quiet = { .quiet = true };
-  n->flags = n->left_out = NULL;
+  assert(n->flags == NULL && n->left_out == NULL);
   if (!candidate_settings(&s, given, c, "best", a, &quiet) || uses_hf(&s) ||
       !megatron_paste(&pasted, c->sets, c->set_count, a))
     return;
@@ -29,7 +31,6 @@ bool best_find(best_notes *n, const settings *given, const candidate *c, const m
   if (ok) {
     n->why = bottleneck_sentence(&p, a);
     n->unsafe = !summary_is_safe(&p.safety);
-    best_paste(n, given, c, a);
   }
   prediction_release(&p);
   return ok;

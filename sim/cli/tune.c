@@ -129,6 +129,12 @@ static bool check_files(const tune_options *o, diag *d)
   return o->plot == NULL || plot_check_path(o->plot, d);
 }
 
+/* Frameworks have the flags of no setting of offsim's own. */
+static const tuned_setting *tuned_pasted(const tuned *t)
+{
+  return t->today.row.step_ps > 0 ? &t->today : &t->items[0];
+}
+
 static bool search(const tune_options *o, const tune_request *r, arena *a, diag *d)
 {
   tuned t;
@@ -139,7 +145,7 @@ static bool search(const tune_options *o, const tune_request *r, arena *a, diag 
   if (watched) fprintf(stderr, "\r%70s\r", "");
   if (ok && t.count > 0)
     ok = best_find(&notes, r->given, &t.items[0].row.tried, r->machine, r->threads, a, d);
-  if (ok && t.today.row.step_ps > 0) best_paste(&notes, r->given, &t.today.row.tried, a);
+  if (ok && t.count > 0) best_paste(&notes, r->given, &tuned_pasted(&t)->row.tried, a);
   if (ok && o->json) tuned_json(&t, r, &notes, stdout);
   if (ok && !o->json && !is_silent(o)) tuned_table(&t, r, &notes, stdout, a);
   if (ok && o->csv != NULL) ok = write_csv(&t, o->csv, d);
