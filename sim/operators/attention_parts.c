@@ -48,7 +48,7 @@ static ref inside_window(emitter *e, const graph *g, const graph_node *n)
 }
 
 /* The distance of two positions and from both ends of the window, in int32, then the mask. The softmax
- * kernel masks by itself, so nobody reads it, and no kernel writes it. */
+ * kernel masks by itself: no kernel writes or reads the mask. */
 static void attention_mask_forward(emitter *e, const graph *g, const graph_node *n)
 {
   mask_step(e, g, n, "distance", DTYPE_INT32);

@@ -37,7 +37,7 @@ void recent_plans_release(recent_plans *r);
  * refused. */
 recent_run *recent_plans_find(recent_plans *r, recent_run *own);
 
-/* Takes back what recent_plans_find was given and what it has found. `useful`: they were predicted. */
+/* Takes back `own`, and the run that recent_plans_find returned for it. `useful`: they were predicted. */
 void recent_plans_keep(recent_plans *r, recent_run *own, recent_run *found, bool useful);
 
 #endif

@@ -13,7 +13,7 @@ enum { UNEVEN_PERCENT = 10 };
 bool load_is_uneven(const settings *s);
 
 /* [p->rank_count]: by how much the allocated peak grows with UNEVEN_PERCENT more rows; NULL: the routing
- * decides nothing, the plans were given, or so many rows are refused. */
+ * decides nothing, the plans were given, or the settings refuse that many rows. */
 const int64_t *uneven_load_growth(const prediction *p, arena *a);
 
 #endif
