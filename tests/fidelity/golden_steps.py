@@ -2,11 +2,11 @@
 """Iteration times that Megatron-LM records of its functional tests beside their prediction, by groups of rows.
 
 FILE holds a JSON object a line, as tests/fidelity/run reads it, with `iteration_time_s`, the median of the later half
-of a run. Prints medians of a group's rows: error, |error|, its 90th percentile, and
-how many steps are in the predicted range; with --rows each row first. Rows of
-NOT_CLEAN are left out of all groups but their own.
+of a run. Prints for each day how its steps compare with those of the same cases on other days, then medians of a group's
+rows: error, |error|, its 90th percentile, and how many steps are in the predicted range; with --rows each row first. Rows of
+NOT_CLEAN, and of days that differ from all others (recorded_days.py), are left out of all groups but their own.
 
-    tests/fidelity/golden_steps.py [--only WORD]... [--rows] FILE
+    tests/fidelity/golden_steps.py [--only WORD]... [--rows] [--all-days] FILE
 """
 import argparse
 import concurrent.futures
@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import tempfile
 
+import recorded_days
 import step_range
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -34,12 +35,10 @@ def script(name):
 run = script("run")
 
 # Rows of the recorder's machine: on one GB200 node 3 to 33 times the step of two nodes, on dgxc up to 20 times that
-# of other H100s; on H100s of one day 1.29 to 1.55 times that of the same case on another (ten cases of ten), although those of
-# the next days, with the same image, are not slower than before; and rows whose number of GPUs nobody recorded.
+# of other H100s; and rows whose number of GPUs nobody recorded. Days of the recorder's machine are found (recorded_days.py).
 NOT_CLEAN = [
     ("one node of GB200", lambda r: "_1node" in r["test_case"] and r["gpu"] == "GB200"),
     ("dgxc", lambda r: "dgxc" in r["id"]),
-    ("H100 of 2026-05-07", lambda r: r["gpu"] == "H100" and (r.get("recorded_date") or "").startswith("2026-05-07")),
     ("world size inferred", lambda r: r.get("n_gpus_inferred")),
 ]
 
@@ -48,9 +47,23 @@ def unclean(row):
     return next((name for name, holds in NOT_CLEAN if holds(row)), None)
 
 
-def groups_of(row):
-    """The groups that a row belongs to."""
-    other = unclean(row)
+def day_of(row):
+    return row["gpu"], row["recorded_date"]
+
+
+def factors_of_days(found):
+    """By GPU type and day. found: (row, measured over predicted); a case's first and second phase are one case."""
+    cells = {}
+    for row, ratio in found:
+        if not unclean(row):
+            cells.setdefault((row["gpu"], row["test_case"], row["n_gpus"]), {}).setdefault(day_of(row), []).append(ratio)
+    return recorded_days.factors({(case, day): statistics.median(ratios)
+                                  for case, days in cells.items() for day, ratios in days.items()})
+
+
+def groups_of(row, left_out):
+    """The groups that a row belongs to; left_out: days."""
+    other = unclean(row) or day_of(row) in left_out and "%s of %s" % day_of(row)
     if other:
         yield "left out: " + other
         return
@@ -84,26 +97,36 @@ def main():
     parser.add_argument("file")
     parser.add_argument("--only", action="append", default=[], metavar="WORD")
     parser.add_argument("--rows", action="store_true")
+    parser.add_argument("--all-days", action="store_true", help="leave out no day")
     options = parser.parse_args()
     offsim = os.path.join(run.ROOT, "out/release/offsim")
     rows = [r for r in run.read_rows(options.file, None) if all(w in r["id"] for w in options.only) and
             r.get("iteration_time_s")]
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         predictions = list(pool.map(lambda row: predict(row, offsim, folder), rows))
-    groups = {}
+    found = []
     for row, prediction in zip(rows, predictions):
         if prediction is None:
             print("%-110s %8.1f ms  not predicted" % (row["id"], row["iteration_time_s"] * 1e3))
-            continue
-        step_s = step_range.step_s(prediction)
-        error = (step_s / row["iteration_time_s"] - 1) * 100
+        else:
+            found.append((row, prediction, row["iteration_time_s"] / step_range.step_s(prediction)))
+    factors = factors_of_days((row, ratio) for row, _, ratio in found)
+    left_out = [] if options.all_days else [day for day, values in factors.items() if recorded_days.is_the_recorders(values)]
+    groups = {}
+    for row, prediction, ratio in found:
+        error = (1 / ratio - 1) * 100
         if options.rows:
-            print("%-110s %8.1f %8.1f ms %+6.1f %%" % (row["id"], row["iteration_time_s"] * 1e3, step_s * 1e3, error))
-        for group in groups_of(row):
+            print("%-110s %8.1f %8.1f ms %+6.1f %%" % (row["id"], row["iteration_time_s"] * 1e3,
+                                                      row["iteration_time_s"] * 1e3 / ratio, error))
+        for group in groups_of(row, left_out):
             groups.setdefault(group, []).append((error, step_range.holds(prediction, row["iteration_time_s"])))
+    print("%-36s %5s %8s %8s %8s" % ("steps beside those of other days", "cases", "least", "median", "most"))
+    for day, values in sorted(factors.items()):
+        print("%-36s %5d %8.2f %8.2f %8.2f%s" % ("%s of %s" % day, len(values), values[0], statistics.median(values), values[-1],
+                                                 "  left out" if day in left_out else ""))
     print("%-36s %5s %8s %8s %8s %9s" % ("percent", "rows", "error", "|error|", "p90", "in range"))
-    for name, found in sorted(groups.items()):
-        errors, inside = zip(*found)
+    for name, listed in sorted(groups.items()):
+        errors, inside = zip(*listed)
         sizes = [abs(e) for e in errors]
         print("%-36s %5d %+8.1f %8.1f %8.1f %9.0f" % (name, len(errors), statistics.median(errors), statistics.median(sizes),
                                                       run.ninetieth(sizes), step_range.share_percent(inside)))
