@@ -7,6 +7,7 @@
 #include "sim/compile/walk.h"
 #include "sim/model/chunk.h"
 #include "sim/offload/systems.h"
+#include "sim/plan/repeats.h"
 #include "sim/residents/fsdp_buffers.h"
 
 static chunk_program **lower_rank(const settings *s, plan *p, uint32_t pp_rank, arena *a)
@@ -184,6 +185,7 @@ bool compile(compilation *c, const settings *s, iteration_kind iteration, arena 
   for (uint32_t r = 0; r < ranks; r++)
     if (!compile_rank(c, s, r, a, d)) return false;
   assert_plan(&c->plan);
+  plan_find_repeats(&c->plan, 1);
   return true;
 }
 

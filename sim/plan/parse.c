@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/plan/parser.h"
+#include "sim/plan/repeats.h"
 
 #define FIRST_LINE "a plan begins with \"offsim-plan\" and the version of its format"
 
@@ -350,6 +351,9 @@ bool plan_parse(plan *p, const char *file, const char *text, size_t length, aren
   assert(good == diag_ok(d) && "a message for each refusal");
   validator_release(&reader.validator);
   arena_release(&scratch);
-  if (!good) plan_release(p);
+  if (good)
+    plan_find_repeats(p, 1);
+  else
+    plan_release(p);
   return good;
 }

@@ -67,6 +67,8 @@ static void rank_release(rank_plan *r)
   ARRAY_FREE(&r->buffers);
   ARRAY_FREE(&r->marks);
   ARRAY_FREE(&r->lines);
+  ARRAY_FREE(&r->repeat.earlier_buffers);
+  ARRAY_FREE(&r->repeat.earlier_events);
 }
 
 /* ---- comparing ---- */

@@ -286,6 +286,23 @@ typedef struct line_array {
   uint32_t count, capacity;
 } line_array;
 
+typedef struct id_array {
+  uint32_t *items;
+  uint32_t count, capacity;
+} id_array;
+
+/* The part of a rank that repeats from turn to turn (repeats.h). */
+typedef struct plan_repeat {
+  uint32_t first; /* first op of the first turn */
+  uint32_t ops;   /* of a turn */
+  uint32_t turns; /* 0: nothing repeats, or nobody has looked */
+  /* By how much ids grow from turn to turn: of marks, messages, buffers that a turn takes and events that it
+   * records. */
+  uint32_t marks, messages, buffers, events;
+  id_array earlier_buffers; /* by buffer: the one in its place a turn earlier, itself if it stays */
+  id_array earlier_events;  /* by event */
+} plan_repeat;
+
 typedef struct rank_plan {
   op_array ops;
   operand_array operands;
@@ -294,6 +311,7 @@ typedef struct rank_plan {
   uint32_t residents;
   uint32_t events;  /* event ids are 0 .. events-1, each recorded at most once */
   line_array lines; /* by op: its line in the text that was read; empty: compiled */
+  plan_repeat repeat;
 } rank_plan;
 
 /*

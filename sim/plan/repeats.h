@@ -1,0 +1,42 @@
+/*
+ * Which part of a rank's plan repeats, micro-batch by micro-batch: 1F1B issues the same ops for each forward
+ * and backward between its warm-up and its drain.
+ *
+ *     ops   0 ......... first ......................................................... count
+ *           warm-up     | turn 0 | turn 1 | turn 2 | ... | turn turns-1 | drain
+ *                       |<-ops-->|
+ *
+ * Op i of each turn but the first is the same as op i of the turn before (`ops` earlier in the rank) up to
+ * names: kind, stream, place, call, views, number of operands and freeing streams are equal, and
+ *
+ *   buffers   are the same one (it stays), or another of equal size, tensor, purpose, stream, pool, contents
+ *   events    are the same one, or another
+ *   messages  have ids that grow by `messages`, with the same ranks and bytes
+ *   marks     have ids that grow by `marks`, with the same kind and chunk, of a later micro-batch
+ *
+ * Ids of buffers that the part takes grow by `buffers`, of events that it records by `events`. What a turn
+ * takes over from the warm-up is renamed too, but its ids grow by less: there a turn is only a forward.
+ * Renaming is one to one: wherever the part uses b, b's place a turn earlier is taken by earlier_buffers[b],
+ * and by no other place's buffer; NO_ID for what no turn but the first uses.
+ */
+#ifndef OFFSIM_SIM_PLAN_REPEATS_H
+#define OFFSIM_SIM_PLAN_REPEATS_H
+
+#include "sim/plan/plan.h"
+
+#define NO_ID UINT32_MAX
+
+/* Of fewer turns none could be left out. */
+enum { FEWEST_TURNS = 4 };
+
+/* Sets `repeat` of each rank; it compares each op once. compile and plan_parse call it; without it a plan has
+ * no repeats. */
+void plan_find_repeats(plan *p, uint32_t threads);
+
+/* One past the last op of the part. */
+static inline uint32_t repeat_end(const plan_repeat *r)
+{
+  return r->first + r->turns * r->ops;
+}
+
+#endif
