@@ -15,6 +15,8 @@ import json
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 
 class Piece:
@@ -23,14 +25,41 @@ class Piece:
         self.device = self.host = self.copied = None
 
 
+class Operators(TorchDispatchMode):
+    """Numbers the operators of a forward, and knows which of them has made a storage."""
+
+    def __init__(self, before):
+        super().__init__()
+        self.before = before
+
+    def begin(self):
+        self.count, self.makers, self.paused = 0, {}, False
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if self.paused:
+            return function(*args, **(kwargs or {}))
+        self.count += 1
+        self.before()
+        results = function(*args, **(kwargs or {}))
+        for storage in (t.untyped_storage() for t in tree_leaves(results) if isinstance(t, torch.Tensor)):
+            if self.maker(storage) is None:
+                self.makers[storage._cdata] = StorageWeakRef(storage), self.count
+        return results
+
+    def maker(self, storage):
+        ref, number = self.makers.get(storage._cdata, (None, None))
+        return None if ref is None or ref.expired() else number
+
+
 class Planned(saved_tensors_hooks):
     def __init__(self, model, device_bytes, min_elements=1 << 20, saved=None):
         super().__init__(self.pack, self.unpack)
         rows = json.load(open(saved))["ranks"][0]["saved"] if saved else []
         self.expected = [row for row in rows if row["action"] == "offload"] if saved else None
-        self.level, self.min_elements, self.pieces, self.new = device_bytes, min_elements, None, {}
+        self.level, self.min_elements, self.pieces, self.new = device_bytes, min_elements, None, []
         self.parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
         self.out, self.back = torch.cuda.Stream(), torch.cuda.Stream()
+        self.operators = Operators(self.make_room_for_next)
 
     def __enter__(self):
         rest, self.leaving = sum(p.bytes for p in self.pieces or []), 0
@@ -41,13 +70,20 @@ class Planned(saved_tensors_hooks):
         if self.expected is not None:
             self.leaving = len(self.expected)
         self.pieces, self.on_device, self.away = [], 0, 0
-        self.known, self.new, self.packs = self.new, {}, 0
+        self.known, self.new = self.new, []  # by piece: the operator that makes it, and its bytes
+        self.operators.begin()
+        self.operators.__enter__()
         return super().__enter__()
 
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self.operators.__exit__(*error)
+
     def pack(self, t):
+        self.operators.paused = True
         packed = self.packed(t)
-        self.packs += 1
-        self.make_room(self.known.get(self.packs, 0))
+        self.make_room_for_next()
+        self.operators.paused = False
         return packed
 
     def packed(self, t):
@@ -68,7 +104,7 @@ class Planned(saved_tensors_hooks):
             if row["bytes"] != piece.bytes:
                 raise ValueError(f"the model saves {piece.bytes} bytes where offsim has {row}")
         self.pieces.append(piece)
-        self.new[self.packs] = piece.bytes
+        self.new.append((self.operators.maker(storage) or 0, piece.bytes))
         self.on_device += piece.bytes
         if len(self.pieces) <= self.leaving:
             piece.device = torch.empty(0, dtype=torch.uint8, device="cuda").set_(storage)
@@ -76,7 +112,10 @@ class Planned(saved_tensors_hooks):
             piece.copied = self.copy(self.out, piece.host, piece.device)
         return piece
 
-    def make_room(self, size):  # for what the next operator saves: the micro-batch before tells how much
+    def make_room_for_next(self):  # once the operator runs that makes it, as the micro-batch before tells
+        maker, size = self.known[len(self.pieces)] if len(self.pieces) < len(self.known) else (0, 0)
+        if maker > self.operators.count:
+            return
         while self.on_device + size > self.level and self.away < min(self.leaving, len(self.pieces)):
             torch.cuda.current_stream().wait_event(self.pieces[self.away].copied)
             self.pieces[self.away].device = None

@@ -141,7 +141,10 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
   for (uint32_t i = from; i < to; i++) {
     uint32_t a = code->items[i].a, b = code->items[i].b;
     switch ((instruction_kind)code->items[i].kind) {
-    case I_ALLOC: walk_alloc_place(w, p, in, a); break;
+    case I_ALLOC:
+      if (policy->storage_begin != NULL) policy->storage_begin(w->state, w, id, a);
+      walk_alloc_place(w, p, in, a);
+      break;
     case I_BIND: bind_place(w, p, in, a, b); break;
     case I_DROP: walk_drop(w, in, a); break;
     case I_EMPTY: act_empty_storage(w, id, a, (plan_stream)b); break;

@@ -87,7 +87,8 @@ typedef struct derived_settings {
   bool *layer_is_moe;           /* [num_layers] */
   /* hf [num_layers]: with a sliding window; with rotary tables */
   bool *layer_slides, *layer_rotates;
-  bool *layer_recomputes; /* hf [num_layers]: with recompute_granularity full */
+  bool *layer_recomputes;     /* hf [num_layers]: with recompute_granularity full */
+  bool *layer_recomputes_mlp; /* hf [num_layers]: recompute_mlp_layers; NULL: not given */
   bool *layer_keeps_mlp;  /* hf [num_layers]: selective_checkpointing_mlp_layers; NULL: not given */
   bool *layer_is_linear;  /* hf [num_layers]: linear attention in place of attention */
   bool window_is_shorter; /* hf: the sliding window hides keys of the sequence */

@@ -14,7 +14,7 @@
  * left and nothing of others, fewer bytes would be copied, but a chunk's backward would begin with
  * tensors that are not there.)
  *
- *   forward    A piece that leaves is copied when it is saved. Before an operator whose result is a piece
+ *   forward    A piece that leaves is copied when it is saved. Right before an operator makes a piece
  *              that the level does not hold beside the others, compute waits for the oldest copies, and
  *              the memory of those pieces is freed.
  *   backward   Before an operator that needs saved tensors, pieces come back, in the order in which
@@ -52,7 +52,8 @@ typedef struct piece {
 typedef struct piece_list {
   piece *items;
   uint32_t count, leaving;
-  uint32_t *of; /* by entry, NO_PIECE: it stays and does not count */
+  uint32_t *of;             /* by entry, NO_PIECE: it stays and does not count */
+  uint32_t *of_slot, slots; /* by slot */
 } piece_list;
 
 typedef struct rank_pieces {
@@ -96,15 +97,16 @@ static piece_list find_pieces(const chunk_shape *c, const settings *s, arena *a)
 {
   uint32_t slots = theory_slot_count(c);
   const bool *movable = find_movable(c, s, slots, a);
-  uint32_t *piece_of_slot = ARENA_ARRAY(a, uint32_t, slots);
   piece_list p = { .items = ARENA_ARRAY(a, piece, c->entry_count),
-                   .of = ARENA_ARRAY(a, uint32_t, c->entry_count) };
+                   .of = ARENA_ARRAY(a, uint32_t, c->entry_count),
+                   .of_slot = ARENA_ARRAY(a, uint32_t, slots),
+                   .slots = slots };
 
   for (uint32_t slot = 0; slot < slots; slot++)
-    piece_of_slot[slot] = NO_PIECE;
+    p.of_slot[slot] = NO_PIECE;
   p.of[0] = NO_PIECE;
   for (uint32_t e = 1; e < c->entry_count; e++) {
-    uint32_t *found = &piece_of_slot[c->entries[e].slot];
+    uint32_t *found = &p.of_slot[c->entries[e].slot];
     if (movable[c->entries[e].slot] && *found == NO_PIECE) {
       *found = p.count;
       p.items[p.count++] = (piece){ .first = e, .bytes = c->entries[e].storage_bytes };
@@ -246,12 +248,15 @@ static rank_pieces *planned_pieces(const rank_shape *r, arena *a)
 /*
  * A piece in one micro-batch:
  *
+ *   MADE
+ *     |
  *   SAVED --compute waits for the copy out--> AWAY --copy back--> COMING --compute waits--> BACK
  *     |                                                                                      |
  *     +-- it stays, or backward is sooner --> USED <-- its last operator in backward --------+
  */
 typedef enum piece_state {
   PIECE_NONE,
+  PIECE_MADE, /* no operator has saved it */
   PIECE_SAVED,
   PIECE_AWAY,
   PIECE_COMING,
@@ -271,10 +276,11 @@ typedef struct flight {
   const piece_list *pieces;
   host_buffer *host; /* [pieces->leaving], once `has_host` */
   bool has_host;
-  piece_now *now; /* [pieces->count] */
-  bool *saved;    /* by entry */
-  uint32_t away;  /* pieces [0, away) have left the device, or are used */
-  uint32_t next;  /* of the chunk's order of return: those before it are no longer AWAY */
+  piece_now *now;        /* [pieces->count] */
+  bool *saved;           /* by entry */
+  uint32_t saved_pieces; /* pieces [0, saved_pieces) have been saved */
+  uint32_t away;         /* pieces [0, away) have left the device, or are used */
+  uint32_t next;         /* of the chunk's order of return: those before it are no longer AWAY */
   struct flight *spare;
 } flight;
 
@@ -411,21 +417,31 @@ static void make_room(engine *x, walk *w, int64_t bytes)
       x->sending++;
       continue;
     }
-    if (f->now[f->away].state == PIECE_NONE) return; /* its forward is not that far */
+    if (f->away == f->saved_pieces) return; /* its forward is not that far */
     if (f->now[f->away].state == PIECE_SAVED) send_away(x, w, i, f->away);
     f->away++;
   }
 }
 
-/* The next tensor is the chunk's entry `entry`. */
-static void make_room_for(engine *x, walk *w, instance_id i, uint32_t entry)
+/* For the piece that is saved next, once it is about to be made. Pieces that are made before it is saved
+ * get theirs in turn. */
+static void make_room_for_next(engine *x, walk *w, flight *f)
 {
-  const flight *f = flight_of(x, i);
-  uint32_t entries = x->rank->chunks[i % x->rank->chunk_count].entry_count;
-  uint32_t next = entry < entries ? f->pieces->of[entry] : NO_PIECE;
+  assert(f->saved_pieces <= f->pieces->count);
+  if (f->saved_pieces < f->pieces->count && f->now[f->saved_pieces].state == PIECE_MADE)
+    make_room(x, w, f->pieces->items[f->saved_pieces].bytes);
+}
 
-  if (next != NO_PIECE && f->now[next].state == PIECE_NONE)
-    make_room(x, w, f->pieces->items[next].bytes);
+static void storage_begin(void *state, walk *w, instance_id i, uint32_t slot)
+{
+  engine *x = state;
+  flight *f = flight_of(x, i);
+  uint32_t k = slot < f->pieces->slots ? f->pieces->of_slot[slot] : NO_PIECE;
+
+  if (k == NO_PIECE) return;
+  assert(f->now[k].state == PIECE_NONE && "a storage is made once");
+  f->now[k].state = PIECE_MADE;
+  if (k == f->saved_pieces) make_room_for_next(x, w, f);
 }
 
 static void forward_begin(void *state, walk *w, instance_id i)
@@ -439,11 +455,11 @@ static void forward_begin(void *state, walk *w, instance_id i)
   if (!f->has_host) own_host_buffers(f, w, chunk);
   for (uint32_t k = 0; k < f->pieces->count; k++)
     f->now[k].state = PIECE_NONE;
+  f->saved_pieces = 0;
   memset(f->saved, 0, x->rank->chunks[chunk].entry_count * sizeof *f->saved);
   f->away = f->next = 0;
   x->flights[i] = f;
   x->forwards[x->forward_count++] = i;
-  make_room_for(x, w, i, 1);
 }
 
 static void save_piece(engine *x, walk *w, instance_id i, uint32_t k, uint32_t entry)
@@ -451,7 +467,8 @@ static void save_piece(engine *x, walk *w, instance_id i, uint32_t k, uint32_t e
   flight *f = flight_of(x, i);
   const piece *p = &f->pieces->items[k];
 
-  assert(f->now[k].state == PIECE_NONE && "a storage is new once");
+  assert(k == f->saved_pieces && f->now[k].state == PIECE_MADE && "it is made, and new once");
+  f->saved_pieces++;
   f->now[k] = (piece_now){ .state = PIECE_SAVED, .source = entry, .unused = p->entries };
   x->on_device_bytes += p->bytes;
   if (k >= f->pieces->leaving) return;
@@ -469,13 +486,13 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 
   assert(!f->saved[entry] && "packed once");
   f->saved[entry] = true;
-  if (k != NO_PIECE && f->now[k].state == PIECE_NONE) {
+  if (k != NO_PIECE && k == f->saved_pieces) {
     save_piece(x, w, i, k, entry);
   } else if (k != NO_PIECE && k < f->pieces->leaving) {
     act_share(w, i, entry, f->now[k].source);
     if (f->now[k].state == PIECE_AWAY) act_release(w, i, entry);
   }
-  make_room_for(x, w, i, entry + 1);
+  make_room_for_next(x, w, f);
 }
 
 /* ---- backward ---- */
@@ -617,6 +634,7 @@ const offload_descriptor planned_system = {
     .begin = begin,
     .iteration_begin = iteration_begin,
     .forward_begin = forward_begin,
+    .storage_begin = storage_begin,
     .entry_ready = entry_ready,
     .entry_needed = entry_needed,
     .unpack = unpack,

@@ -38,11 +38,13 @@ typedef struct offload_policy {
    * (act_own_memory), after the residents from the first iteration's optimizer. */
   void (*lasting_memory)(void *state, struct walk *w);
 
-  /* Forward, in program order. entry_ready: the writer of the tensor has been issued; called before
-   * the operator that saves it if the framework announces the tensor there, else when it is
-   * saved. */
+  /* Forward, in program order. storage_begin: the storage (saved_entry.slot) is about to be allocated,
+   * for the operator that makes it; also for storages that nothing saves, and in backward.
+   * entry_ready: the writer of the tensor has been issued; called before the operator that saves it if
+   * the framework announces the tensor there, else when it is saved. */
   void (*forward_begin)(void *state, struct walk *w, instance_id i);
   void (*group_start)(void *state, struct walk *w, instance_id i, uint32_t group);
+  void (*storage_begin)(void *state, struct walk *w, instance_id i, uint32_t slot);
   void (*entry_ready)(void *state, struct walk *w, instance_id i, uint32_t entry);
   void (*group_commit)(void *state, struct walk *w, instance_id i, uint32_t group);
 

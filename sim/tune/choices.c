@@ -231,24 +231,28 @@ typedef enum checkpoints {
   CHECKPOINTS_ALL,       /* everything of these layers, nothing of the others */
   CHECKPOINTS_ATTENTION, /* ... but attention */
   CHECKPOINTS_PRODUCTS,  /* ... but attention and matrix products */
-  CHECKPOINTS_BUT_MLP /* all layers: all but attention and products; MLP's products in these layers */
+  CHECKPOINTS_NORMS,     /* norms before attention, and of these layers' MLPs all but products */
+  CHECKPOINTS_BUT_MLP /* all but attention and products, but of MLPs' only those of these layers */
 } checkpoints;
 
 static const char *const kept_words[] = {
   [CHECKPOINTS_ATTENTION] = "attention",
   [CHECKPOINTS_PRODUCTS] = "attention,aten::mm",
+  [CHECKPOINTS_NORMS] = "attention,aten::mm",
   [CHECKPOINTS_BUT_MLP] = "attention,aten::mm",
 };
 
-/* `count` of the model's layers, spread evenly, half a distance from both ends, as recompute_layers says
- * it: so the first copies begin early, and the last are not late. */
+/* `count` of the model's layers, as recompute_layers says it: spread evenly, the first a fifth of the
+ * distance from the start and the last four fifths from the end. Copies of what they keep begin early, and
+ * have time to end before backward. */
 static const char *spread_layers(const choosing *x, int64_t count)
 {
   int64_t layers = x->resolved->model.num_layers;
   const char *text = "(";
   assert(count >= 0 && count <= layers);
   for (int64_t i = 0; i < layers; i++) {
-    bool chosen = ((i + 1) * count + layers / 2) / layers > (i * count + layers / 2) / layers;
+    bool chosen = (5 * (i + 1) * count + 4 * layers) / (5 * layers) >
+                  (5 * i * count + 4 * layers) / (5 * layers);
     text = arena_printf(x->memory, "%s%c%d", text, i == 0 ? '[' : ',', chosen);
   }
   return arena_printf(x->memory, "%s])", text);
@@ -268,7 +272,11 @@ static space_choice planned(choosing *x, int64_t level_bytes, checkpoints kind, 
   if (kind == CHECKPOINTS_NONE) return c;
   set(x, &c, KEY_recompute_recompute_method, "uniform");
   set(x, &c, KEY_recompute_recompute_num_layers, "1");
-  if (layers < x->resolved->model.num_layers && kind != CHECKPOINTS_BUT_MLP)
+  if (kind == CHECKPOINTS_NORMS)
+    set(x, &c, KEY_recompute_recompute_mlp_layers, spread_layers(x, layers));
+  else if (kind == CHECKPOINTS_BUT_MLP)
+    set(x, &c, KEY_recompute_recompute_mlp_layers, "1");
+  else if (layers < x->resolved->model.num_layers)
     set(x, &c, KEY_recompute_recompute_layers, spread_layers(x, layers));
   if (kind == CHECKPOINTS_ALL) return c;
   set(x, &c, KEY_recompute_selective_checkpointing, "true");
@@ -335,8 +343,9 @@ static void add_planned(choosing *x)
   int64_t layers = x->resolved->model.num_layers;
   add_levels(x, CHECKPOINTS_NONE, 0, between_bytes);
   for (checkpoints kind = CHECKPOINTS_ALL; kind <= CHECKPOINTS_BUT_MLP; kind++) {
-    int64_t steps = kind == CHECKPOINTS_BUT_MLP ? PLANNED_MLP_STEPS : PLANNED_LAYER_STEPS;
-    int64_t before = kind == CHECKPOINTS_BUT_MLP ? -1 : 0;
+    bool halves = kind == CHECKPOINTS_NORMS || kind == CHECKPOINTS_BUT_MLP;
+    int64_t steps = halves ? PLANNED_MLP_STEPS : PLANNED_LAYER_STEPS;
+    int64_t before = halves ? -1 : 0;
     for (int64_t step = 0; step <= steps; step++) {
       int64_t count = layers * step / steps;
       if (count > before) add_levels(x, kind, count, between_bytes);

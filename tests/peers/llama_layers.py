@@ -3,7 +3,8 @@
     python3 tests/peers/llama_layers.py [--layers 16] [--steps 10] [--trace FOLDER] MODE...
 
 MODE: keep (everything stays on the GPU), recompute (torch.utils.checkpoint around each layer, or around those of
---recompute-layers; what --save names is not computed again), planned (docs/examples/planned.py with --device-bytes,
+--recompute-layers; what --save names is not computed again; with --recompute-mlp-layers around norm and attention,
+and in these layers around norm and MLP), planned (docs/examples/planned.py with --device-bytes,
 beside the checkpoints of --recompute-layers), trl (TRL's OffloadActivations with the model's parameters registered, as
 its trainer uses it; from an installed trl, or from the file that --trl names). Needs a GPU. Prints a JSON object for
 each mode: median milliseconds of the steps after two warm-up steps, and torch's max_memory_allocated, of all steps and
@@ -27,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 ATEN = torch.ops.aten
 SAVED = {"attention": [ATEN._scaled_dot_product_cudnn_attention.default, ATEN._scaled_dot_product_flash_attention.default],
@@ -59,27 +60,49 @@ class Layer(nn.Module):
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         return self.proj(out.transpose(1, 2).reshape(batch, tokens, hidden))
 
-    def forward(self, x):
-        x = x + self.attention(F.rms_norm(x, x.shape[-1:], self.norm1, 1e-5))
+    def normed_attention(self, x):
+        return self.attention(F.rms_norm(x, x.shape[-1:], self.norm1, 1e-5))
+
+    def normed_mlp(self, x):
         gate, up = self.gate_up(F.rms_norm(x, x.shape[-1:], self.norm2, 1e-5)).chunk(2, dim=-1)
-        return x + self.down(F.silu(gate) * up)
+        return self.down(F.silu(gate) * up)
+
+    def forward(self, x, around_attention=lambda part, x: part(x), around_mlp=lambda part, x: part(x)):
+        x = x + around_attention(self.normed_attention, x)
+        return x + around_mlp(self.normed_mlp, x)
 
 
 class Model(nn.Module):
-    def __init__(self, o, recomputed):
+    def __init__(self, o, recomputed, recomputed_mlps=None):
         super().__init__()
-        self.recomputed = recomputed
-        kept = [op for name in o.save for op in SAVED[name]]
-        self.how = {"context_fn": lambda: create_selective_checkpoint_contexts(kept)} if kept else {}
+        self.recomputed, self.recomputed_mlps = recomputed, recomputed_mlps
+        self.kept = [op for name in o.save for op in SAVED[name]]
         self.embedding = nn.Embedding(o.vocabulary, o.hidden)
         self.layers = nn.ModuleList(Layer(o) for _ in range(o.layers))
         self.norm = nn.Parameter(torch.ones(o.hidden))
         self.head = nn.Linear(o.hidden, o.vocabulary, bias=False)
 
+    def keeps(self, _, op, *args, **kwargs):
+        """A half's last product is its result: nothing that is computed again reads it."""
+        lasts = [weight for layer in self.layers for weight in (layer.proj.weight, layer.down.weight)]
+        is_last = self.recomputed_mlps is not None and op == ATEN.mm.default and \
+            any(args[1].untyped_storage().data_ptr() == weight.untyped_storage().data_ptr() for weight in lasts)
+        return CheckpointPolicy.MUST_SAVE if op in self.kept and not is_last else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def checkpoint(self, part, x):
+        how = {"context_fn": lambda: create_selective_checkpoint_contexts(self.keeps)} if self.kept else {}
+        return checkpoint(part, x, use_reentrant=False, **how)
+
+    def run_layer(self, i, layer, x):
+        if self.recomputed_mlps is None:
+            return self.checkpoint(layer, x) if i in self.recomputed else layer(x)
+        around = {"around_attention": i in self.recomputed, "around_mlp": i in self.recomputed_mlps}
+        return layer(x, **{name: self.checkpoint for name, is_around in around.items() if is_around})
+
     def forward(self, tokens, labels):
         x = self.embedding(tokens)
         for i, layer in enumerate(self.layers):
-            x = checkpoint(layer, x, use_reentrant=False, **self.how) if i in self.recomputed else layer(x)
+            x = self.run_layer(i, layer, x)
         logits = self.head(F.rms_norm(x, x.shape[-1:], self.norm, 1e-5)).float()
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
@@ -123,7 +146,7 @@ def recomputed(mode, o):
 def measure(mode, o):
     torch.manual_seed(1)
     with torch.device("cuda"):
-        model = Model(o, recomputed(mode, o)).to(torch.bfloat16)
+        model = Model(o, recomputed(mode, o), o.recompute_mlp_layers).to(torch.bfloat16)
         tokens = torch.randint(o.vocabulary, (1, o.tokens))
         labels = torch.randint(o.vocabulary, (1, o.tokens))
     for parameter in model.parameters():
@@ -174,6 +197,7 @@ def main():
     p.add_argument("--device-bytes", type=int, default=1 << 31, help="planned: of saved tensors")
     p.add_argument("--saved-tensors", metavar="FILE", help="planned: what offsim plan --saved-tensors printed")
     p.add_argument("--recompute-layers", type=layers, default=[], metavar="LAYER,...")
+    p.add_argument("--recompute-mlp-layers", type=layers, metavar="LAYER,...")
     p.add_argument("--save", action="append", default=[], choices=SAVED)
     p.add_argument("--trace", metavar="FOLDER", help="profile one more step of each mode")
     p.add_argument("--trl", help="TRL's activation_offloading.py, where trl is not installed")

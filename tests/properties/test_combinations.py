@@ -64,6 +64,7 @@ def draw_hf_recompute(r):
         "use_reentrant": r.random() < 0.4,
         **maybe(r, 0.2, every_n_layers=r.choice([2, 3])),
         **maybe(r, 0.3, recompute_layers=r.choice(["2", "3"])),
+        **maybe(r, 0.2, recompute_mlp_layers=r.choice(["1", "2", "3"])),
         **maybe(r, 0.2, selective_checkpointing=True),
         **maybe(r, 0.2, selective_checkpointing_save=r.sample(["attention", "aten::mm", "aten::addmm", "aten::bmm"], 2)),
         **maybe(r, 0.2, selective_checkpointing_mlp_layers=r.choice(["1", "2", "3"])),
@@ -367,6 +368,7 @@ def mend_checkpoints(system, recompute, lora):
         recompute.pop("use_reentrant", None)
     if recompute.get("recompute_granularity") != "full" or system not in ("none", "planned"):
         recompute.pop("recompute_layers", None)
+        recompute.pop("recompute_mlp_layers", None)
     if recompute.get("use_reentrant") or system not in ("none", "hidden_states", "planned", "selective_checkpointing"):
         recompute.pop("selective_checkpointing", None)
     if not recompute.get("selective_checkpointing") and system != "selective_checkpointing" or lora:

@@ -109,3 +109,49 @@ def test_a_stages_input_is_listed_where_it_is_read(offsim, schedule):
     chunks = 1 + len(schedule)
     assert inputs == [chunks - 1] + [chunks] * 3
     assert {row["action"] for rank in listed for row in rank["saved"]} == {"keep", "offload"}
+
+
+HF = "docs/examples/hf-16-layers.yaml"
+AGAIN = ["recompute_granularity=full", "recompute_method=uniform", "recompute_num_layers=1"]
+PRODUCTS = [*AGAIN, "selective_checkpointing=true", "selective_checkpointing_save=attention,aten::mm"]
+
+
+@pytest.mark.parametrize("settings", [[], [*PRODUCTS, "recompute_layers=([0,1]*8)"], [*PRODUCTS, "recompute_mlp_layers=([0,1]*8)"]],
+                         ids=["all", "layers again", "halves again"])
+def test_compute_waits_for_copies_when_it_makes_what_needs_the_room(offsim, settings):
+    """The log-probabilities need most room: the output layer runs before that."""
+    plan = offsim("plan", HF, *sets(*planned(4 << 30), *settings), check=0).stdout
+    forward = re.search(r"^forward m0 c0\n(.*?)^backward", plan, re.M | re.S)[1]
+    ops = [line for line in forward.splitlines() if " compute " in line and not re.match("  (wait +(d2h|h2d)|record) ", line)]
+    after = [ops[k + 1] for k, op in enumerate(ops) if op.startswith("  free ") and ops[k - 1].startswith("  wait ")]
+    made = [op for op in after if op.startswith("  alloc ")]
+    assert len(made) > 4 and all(" saved @" in op for op in made)
+    assert " log_probabilities " in made[-1]
+    assert set(op.split()[0] for op in after) == {"alloc", "wait"}
+
+
+def saved_bytes(offsim, *settings):
+    listed = json.loads(offsim("plan", "--saved-tensors", HF, *sets(*settings), check=0).stdout)["ranks"][0]["saved"]
+    return {action: {(row["module"], row["tensor"]): row["bytes"] for row in listed
+                     if row["layer"] == 3 and row["bytes"] > 1 << 22 and row["action"] == action}
+            for action in ("keep", "recompute")}
+
+
+def test_halves_of_layers_keep_what_they_take_and_what_products_make(offsim):
+    """PyTorch's checkpoints around norm and attention, and around norm and MLP, whose policy keeps attention and products but each
+    half's own result (tests/peers/llama_layers.py --recompute-mlp-layers): their inputs are the sums, which no layer makes again."""
+    row = 8192 * 4096 * 2
+    kept = {("mlp.residual", "sum"): row, ("self_attn.residual", "sum"): row, ("self_attn", "attention"): row,
+            ("self_attn.qkv_proj", "output"): row + row // 2, ("mlp.gate_up_proj", "output"): 7 * row}
+    norm, mlp = {("input_layernorm", "normed"): row}, {("post_attention_layernorm", "normed"): row,
+                                                       ("mlp", "activated"): 7 * row // 2, ("mlp", "product"): 7 * row // 2}
+    assert saved_bytes(offsim, *PRODUCTS, "recompute_mlp_layers=1") == {"keep": kept, "recompute": norm | mlp}
+    assert saved_bytes(offsim, *PRODUCTS, "recompute_mlp_layers=([1,0]*8)") == {"keep": kept | mlp, "recompute": norm}
+    assert saved_bytes(offsim, *PRODUCTS, "recompute_mlp_layers=1", "recompute_layers=([1,0]*8)") == \
+        {"keep": kept | norm, "recompute": mlp}
+    left = kept.pop(("mlp.gate_up_proj", "output"))
+    assert saved_bytes(offsim, *PRODUCTS, "recompute_mlp_layers=1", "selective_checkpointing_mlp_layers=([1,0]*8)") == \
+        {"keep": kept, "recompute": norm | mlp | {("mlp.gate_up_proj", "output"): left}}
+    whole = saved_bytes(offsim, *PRODUCTS, "recompute_layers=1")
+    assert sum(whole["keep"].values()) == sum(kept.values()) + left + row, "its last product, which nothing reads"
+    assert ("self_attn.residual", "sum") in whole["recompute"]

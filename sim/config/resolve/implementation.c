@@ -33,6 +33,12 @@ bool resolve_implementation(settings *s, diag *d)
               chosen_word(s, older));
 }
 
+/* NULL: no pattern is given. */
+static bool *given_layers(const settings *s, const char *pattern, arena *a)
+{
+  return *pattern == '\0' ? NULL : ARENA_ARRAY(a, bool, (size_t)s->model.num_layers);
+}
+
 /* Dropout is off by default in transformers' configurations. A window as long as
  * the sequence hides nothing (masking_utils.py: _ignore_causal_mask_sdpa). */
 bool resolve_hf(settings *s, arena *a, diag *d)
@@ -56,9 +62,8 @@ bool resolve_hf(settings *s, arena *a, diag *d)
   s->derived.layer_slides = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.layer_rotates = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.layer_recomputes = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
-  s->derived.layer_keeps_mlp = *s->recompute.selective_checkpointing_mlp_layers == '\0'
-                                   ? NULL
-                                   : ARENA_ARRAY(a, bool, (size_t)m->num_layers);
+  s->derived.layer_recomputes_mlp = given_layers(s, s->recompute.recompute_mlp_layers, a);
+  s->derived.layer_keeps_mlp = given_layers(s, s->recompute.selective_checkpointing_mlp_layers, a);
   s->derived.layer_is_linear = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.window_is_shorter =
       m->sliding_window > 0 && m->sliding_window <= s->training.seq_length;
@@ -66,6 +71,10 @@ bool resolve_hf(settings *s, arena *a, diag *d)
                              d) &&
          layer_pattern_parse(s, KEY_recompute_recompute_layers, s->recompute.recompute_layers,
                              s->derived.layer_recomputes, d) &&
+         (s->derived.layer_recomputes_mlp == NULL ||
+          layer_pattern_parse(s, KEY_recompute_recompute_mlp_layers,
+                              s->recompute.recompute_mlp_layers, s->derived.layer_recomputes_mlp,
+                              d)) &&
          (s->derived.layer_keeps_mlp == NULL ||
           layer_pattern_parse(s, KEY_recompute_selective_checkpointing_mlp_layers,
                               s->recompute.selective_checkpointing_mlp_layers,

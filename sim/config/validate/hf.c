@@ -226,7 +226,9 @@ static bool check_recompute(const settings *s, diag *d)
       s->offload.system == SYSTEM_none || s->offload.system == SYSTEM_transformers;
   bool by_tensor = s->offload.system == SYSTEM_none || s->offload.system == SYSTEM_planned;
   bool every_layer = strcmp(r->recompute_layers, "1") == 0;
+  bool whole = *r->recompute_mlp_layers == '\0';
   setting_key every_n = KEY_recompute_every_n_layers, layers = KEY_recompute_recompute_layers;
+  setting_key mlp = KEY_recompute_recompute_mlp_layers;
 
   return need(s, d, r->recompute_granularity != GRANULARITY_SELECTIVE, granularity,
               KEY_model_implementation,
@@ -241,6 +243,11 @@ static bool check_recompute(const settings *s, diag *d)
               "recompute_layers needs recompute_granularity full") &&
          need(s, d, every_layer || by_tensor, layers, KEY_offload_system,
               "recompute_layers works with offload systems none and planned; it is %s",
+              chosen_word(s, KEY_offload_system)) &&
+         need(s, d, whole || full, mlp, granularity,
+              "recompute_mlp_layers needs recompute_granularity full") &&
+         need(s, d, whole || by_tensor, mlp, KEY_offload_system,
+              "recompute_mlp_layers works with offload systems none and planned; it is %s",
               chosen_word(s, KEY_offload_system)) &&
          need(s, d, r->every_n_layers == 1 || full, every_n, granularity,
               "every_n_layers needs recompute_granularity full") &&
@@ -265,6 +272,7 @@ static bool check_keys_of_hf(const settings *s, diag *d)
     { s->lora.load_in_8bit, KEY_lora_load_in_8bit },
     { s->recompute.every_n_layers != 1, KEY_recompute_every_n_layers },
     { strcmp(s->recompute.recompute_layers, "1") != 0, KEY_recompute_recompute_layers },
+    { *s->recompute.recompute_mlp_layers != '\0', KEY_recompute_recompute_mlp_layers },
     { *s->recompute.selective_checkpointing_mlp_layers != '\0',
       KEY_recompute_selective_checkpointing_mlp_layers },
     { s->training.keep_gradients, KEY_training_keep_gradients },

@@ -6,7 +6,8 @@
  * an operator, including softmax statistics.
  *
  * Such a policy sees the module too, if it wants: with selective_checkpointing_mlp_layers a layer keeps
- * all products of its MLP but the last, whose result no recomputation reads, or none.
+ * all products of its MLP but the last, whose result no recomputation reads, or none. With
+ * recompute_mlp_layers each half of a layer leaves what is its own result.
  */
 #include "sim/model/hf/selective.h"
 
@@ -29,8 +30,11 @@ static bool is_kept(const settings *s, const graph_node *n)
   return n->kind == &operator_hf_matmul && has_choice(save, SAVE_BMM);
 }
 
-static bool is_left(const settings *s, const graph *g, int32_t layer, const graph_node *n)
+static bool is_left(const settings *s, const graph *g, int32_t layer, const graph_node *n,
+                    tensor_id out)
 {
+  if (s->derived.layer_recomputes_mlp != NULL && tensor_storage(g, n->outputs[0]) == out)
+    return false;
   const bool *keeps = s->derived.layer_keeps_mlp;
   bool of_mlp = strncmp(g->sites.items[n->site].module, "mlp.", strlen("mlp.")) == 0;
   bool is_last = n->kind == &operator_hf_linear && n->dims[LINEAR_OUTPUTS] == s->model.hidden_size;
@@ -38,13 +42,14 @@ static bool is_left(const settings *s, const graph *g, int32_t layer, const grap
   return keeps == NULL || !of_mlp || (keeps[layer] && !is_last);
 }
 
-void hf_keep_expensive(graph *g, const settings *s, region_id region, int32_t layer, node_id first)
+void hf_keep_expensive(graph *g, const settings *s, region_id region, int32_t layer, node_id first,
+                       tensor_id out)
 {
   if (!s->recompute.selective_checkpointing) return;
   assert(layer >= 0 && layer < s->model.num_layers);
   for (node_id n = first; n < g->nodes.count; n++) {
     const graph_node *node = &g->nodes.items[n];
-    if (!is_kept(s, node) || !is_left(s, g, layer, node)) continue;
+    if (!is_kept(s, node) || !is_left(s, g, layer, node, tensor_storage(g, out))) continue;
     for (int i = 0; i < NODE_OUTPUTS && node->outputs[i] != 0; i++)
       graph_region_cache(g, region, node->outputs[i]);
   }

@@ -5,8 +5,10 @@
 
 #include "sim/graph/graph.h"
 
-/* The region of a layer keeps the results of its operators from node `first` on that
- * recompute.selective_checkpointing_save names and selective_checkpointing_mlp_layers leaves. */
-void hf_keep_expensive(graph *g, const settings *s, region_id region, int32_t layer, node_id first);
+/* The region, of a layer or of half of it, keeps the results of its operators from node `first` on that
+ * recompute.selective_checkpointing_save names and selective_checkpointing_mlp_layers leaves. `out` is the
+ * region's. */
+void hf_keep_expensive(graph *g, const settings *s, region_id region, int32_t layer, node_id first,
+                       tensor_id out);
 
 #endif
