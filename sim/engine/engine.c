@@ -7,98 +7,13 @@
 #include "sim/base/memory.h"
 #include "sim/base/parallel.h"
 #include "sim/base/units.h"
-#include "sim/engine/costs.h"
-#include "sim/engine/host_walk.h"
+#include "sim/engine/skip.h"
 #include "sim/engine/slowdown.h"
+#include "sim/engine/state.h"
 #include "sim/machine/roofline.h"
-
-#define UNKNOWN INT64_MIN
-#define NO_OP   UINT32_MAX
-
-enum { DEVICE_STREAMS = STREAM_HOST };
-
-/*
- * A stream and its next op. The links track what copies wait for; the other rank, what messages
- * wait for.
- *
- *            the host issues it        posted, if it is a copy or a message      it ends
- *   AHEAD ---------------------> NEXT ----------------------------------> POSTED --------> done; the next
- *                                  |                                                        one is AHEAD
- *                                  +-------------------------------------------------------> or NEXT
- *
- * AHEAD   next >= issued
- * NEXT    next <  issued, not posted
- * POSTED  next <  issued, posted, once only
- */
-typedef struct stream_state {
-  uint32_t next;    /* the stream's next op, issued or not; NO_OP: all are done */
-  bool posted;      /* that op is queued at the links, or waits for the other side of its message */
-  bool begun;       /* ... and the link has begun that copy, */
-  int64_t begun_ps; /* ... then */
-  int64_t free_ps;  /* the stream has done everything before it */
-  int64_t held_until_ps; /* the latest event that the stream has waited for */
-  uint8_t blamed;  /* plan_stream blamed for a wait for it: if it copies both ways, the last copy's
-                   * direction */
-  uint32_t queued; /* ring of the ops issued last, as large as the driver's queue */
-  uint32_t oldest; /* index of the oldest */
-} stream_state;
-
-typedef struct message_state {
-  int64_t ready_ps[2]; /* by side, sender first: when it got there; UNKNOWN: not yet */
-  int64_t done_ps;
-} message_state;
-
-/* The ops of each stream as a list. */
-typedef struct stream_lists {
-  uint32_t first[DEVICE_STREAMS]; /* NO_OP: the stream has none */
-  const uint32_t *following;      /* by op: the next one of its stream; NO_OP: none */
-} stream_lists;
-
-typedef struct rank_state {
-  const rank_plan *plan;
-  rank_timeline *out;
-  const uint32_t *following;   /* stream_lists */
-  const call_cost *costs;      /* by call */
-  const int64_t *slowdown_ppm; /* by op (slowdown.h), NULL: none is slowed */
-  const int64_t *page_lock_ps; /* by HOST_ALLOC, NULL: none costs anything */
-  uint32_t host_allocs;        /* number that the host thread has passed */
-  stream_state streams[DEVICE_STREAMS];
-  uint8_t used[DEVICE_STREAMS]; /* streams that have ops, in the order of plan_stream */
-  uint32_t used_count;
-  uint32_t number;        /* of the rank */
-  uint32_t issued;        /* number of ops that the host thread has passed */
-  bool in_graph;          /* ... and the last of them is in a graph that is already launched */
-  host_walk walk;         /* ... and what it came by */
-  int64_t copied_out_ps;  /* end of the last copy to the host */
-  int64_t accumulated_ps; /* accumulators' kernels beside which no kernel of compute has run */
-  const host_hold *hold;  /* the next hold, at op `hold_at`; NO_OP: none is left */
-  uint32_t hold_at, holds_left;
-  int64_t host_ps;
-  int64_t gap_from_ps,
-      gap_to_ps;           /* until when compute's idle time is blamed on the host's last wait, */
-  plan_stream gap_because; /* ... and for which stream it waited */
-  int64_t *event_ps;       /* by event */
-  uint8_t *event_stream;
-  bool runnable;
-} rank_state;
-
-typedef struct engine {
-  const plan *plan;
-  const machine *machine;
-  const rank_place *places;
-  rank_state *ranks;
-  message_state *messages;
-  links *links;
-  uint32_t runnable; /* number of ranks that can go on */
-  bool too_long;     /* something ends after TIME_LIMIT_PS */
-  host_costs host;
-} engine;
 
 /* Each time less is left. */
 enum { MOST_FOLLOWS = 8 };
-
-/* 26 days: only an input file can ask for that. The sum of three fits in int64. */
-#define TIME_LIMIT_PS CAP
 
 /* The end of something that begins at `from_ps` and takes `ps`. */
 static int64_t time_after(engine *e, int64_t from_ps, int64_t ps)
@@ -572,12 +487,26 @@ static void run_rank(engine *e, rank_state *r)
   }
 }
 
+/* Rank 0 goes on when no other rank can. Then the others are as far as what it has done lets them be, so a
+ * steady pipeline looks the same whenever rank 0 begins a turn (skip.h). */
+static rank_state *next_rank(const engine *e)
+{
+  assert(e->runnable > 0);
+  for (uint32_t i = 1; i < e->plan->rank_count; i++)
+    if (e->ranks[i].runnable) return &e->ranks[i];
+  assert(e->ranks[0].runnable);
+  return &e->ranks[0];
+}
+
 static void run_ranks(engine *e)
 {
-  while (e->runnable > 0 && !e->too_long)
-    for (uint32_t i = 0; i < e->plan->rank_count; i++)
-      if (e->ranks[i].runnable) run_rank(e, &e->ranks[i]);
+  while (e->runnable > 0 && !e->too_long) {
+    rank_state *r = next_rank(e);
+    if (r->number == 0) skip_turns(e);
+    run_rank(e, r);
+  }
   assert((e->runnable == 0 || e->too_long) && "ranks run until each waits for a copy or a rank");
+  skip_turns(e);
 }
 
 /* Returns the stream that a wait for such a copy is blamed on. */
@@ -633,6 +562,9 @@ static stream_lists lists_of(const rank_plan *p, arena *a)
 {
   stream_lists l;
   uint32_t *following = ARENA_ARRAY(a, uint32_t, p->ops.count);
+  uint32_t *recorded_by = ARENA_ARRAY(a, uint32_t, p->events);
+  for (uint32_t i = 0; i < p->events; i++)
+    recorded_by[i] = NO_OP;
   for (int s = 0; s < DEVICE_STREAMS; s++)
     l.first[s] = NO_OP;
   for (uint32_t i = p->ops.count; i-- > 0;) {
@@ -641,8 +573,10 @@ static stream_lists lists_of(const rank_plan *p, arena *a)
     assert(o->stream < DEVICE_STREAMS && l.first[o->stream] > i);
     following[i] = l.first[o->stream];
     l.first[o->stream] = i;
+    if (o->kind == OP_RECORD) recorded_by[o->arg] = i;
   }
   l.following = following;
+  l.recorded_by = recorded_by;
   return l;
 }
 
@@ -653,6 +587,7 @@ static void rank_begin(rank_state *r, const rank_plan *p, const stream_lists *l,
   r->plan = p;
   r->out = out;
   r->following = l->following;
+  r->recorded_by = l->recorded_by;
   r->event_ps = ARENA_ARRAY(a, int64_t, p->events);
   r->event_stream = ARENA_ARRAY(a, uint8_t, p->events);
   for (uint32_t i = 0; i < p->events; i++)
@@ -819,6 +754,7 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
     e.ranks[i].page_lock_ps = c->page_lock_ps[i];
   }
   assert(e.runnable == p->rank_count);
+  e.skip = turn_skip_new(&e, a);
   return e;
 }
 
@@ -839,6 +775,9 @@ static bool run(timeline *t, engine *e, diag *d)
       begin_copy(e, &event);
     run_ranks(e);
   }
+  t->turns_left_out = turns_left_out(e->skip);
+  turn_skip_release(e->skip, t->rank_count);
+  e->skip = NULL;
   if (e->too_long) return report_too_long(d);
   assert(e->runnable == 0 && "every rank waits or has ended");
   t->step_ps = 0;

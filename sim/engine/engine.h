@@ -44,7 +44,8 @@ typedef struct timeline {
   uint32_t rank_count;
   int64_t *times_ps; /* memory of the ranks' arrays */
   rank_timeline *ranks;
-  int64_t step_ps; /* the slowest rank's end */
+  int64_t step_ps;         /* the slowest rank's end */
+  uint32_t turns_left_out; /* of rank 0: their times are those of a turn earlier, later (skip.h) */
 } timeline;
 
 /* False after a diag error: the plan deadlocks, and the message says where. */

@@ -349,3 +349,112 @@ bool links_next(links *l, link_event *event)
   handle(l, first, event);
   return true;
 }
+
+/* ---- repeating --------------------------------------------------------------------------------- */
+
+struct links_state {
+  lane *lanes;
+  int64_t *now_ps; /* by host */
+};
+
+static uint32_t count_lanes(const links *l)
+{
+  uint32_t count = 0;
+  for (uint32_t h = 0; h < l->host_count; h++)
+    count += l->hosts[h].lane_count;
+  return count;
+}
+
+links_state *links_state_new(const links *l, arena *a)
+{
+  links_state *s = ARENA_NEW(a, links_state);
+  s->lanes = ARENA_ARRAY(a, lane, count_lanes(l));
+  s->now_ps = ARENA_ARRAY(a, int64_t, l->host_count);
+  return s;
+}
+
+void links_keep(const links *l, links_state *state)
+{
+  memcpy(state->lanes, l->lanes, count_lanes(l) * sizeof *l->lanes);
+  for (uint32_t h = 0; h < l->host_count; h++)
+    state->now_ps[h] = l->hosts[h].now_ps;
+}
+
+/* Of a time that only matters if it is later than another: both are past, or one is the other, later. */
+static bool is_past_or_later(int64_t now_ps, int64_t since_ps, int64_t before_ps,
+                             int64_t before_since_ps, int64_t by_ps)
+{
+  return now_ps - before_ps == by_ps || (now_ps <= since_ps && before_ps <= before_since_ps);
+}
+
+static bool waiting_repeats(const lane *n, const lane *before, int64_t by_ps)
+{
+  if (n->waits != before->waits || n->first != before->first) return false;
+  for (uint32_t left = n->waits; left != 0; left &= left - 1) {
+    const link_copy *now = &n->waiting[__builtin_ctz(left)];
+    const link_copy *then = &before->waiting[__builtin_ctz(left)];
+    if (now->ready_ps - then->ready_ps != by_ps || now->bytes != then->bytes ||
+        now->more_ps != then->more_ps || now->pageable != then->pageable)
+      return false;
+  }
+  return true;
+}
+
+static bool transfer_repeats(const lane *n, const lane *before, int64_t by_ps)
+{
+  if (n->transfers != before->transfers) return false;
+  return !n->transfers ||
+         (n->pageable == before->pageable && n->stream == before->stream &&
+          n->remaining == before->remaining && n->rate_bytes_per_us == before->rate_bytes_per_us &&
+          n->start_ps - before->start_ps == by_ps && n->end_ps - before->end_ps == by_ps);
+}
+
+/* The end of the lane's last copy delays the next one, unless that is ready later anyway. */
+static bool freed_repeats(const lane *n, const lane *before, int64_t by_ps, int64_t since_ps,
+                          int64_t before_since_ps)
+{
+  if (n->transfers) return true;
+  if (n->waits != 0) {
+    since_ps = min_i64(since_ps, n->waiting[n->first].ready_ps);
+    before_since_ps = min_i64(before_since_ps, before->waiting[before->first].ready_ps);
+  }
+  return is_past_or_later(n->free_ps, since_ps, before->free_ps, before_since_ps, by_ps);
+}
+
+bool links_repeat(const links *l, const links_state *before, int64_t by_ps, const int64_t *since_ps,
+                  const int64_t *before_since_ps)
+{
+  for (uint32_t h = 0; h < l->host_count; h++) {
+    const host_links *host = &l->hosts[h];
+    int64_t now_ps = host->now_ps, before_ps = before->now_ps[h];
+    for (uint32_t i = 0; i < host->lane_count; i++) {
+      const lane *n = &l->lanes[host->lanes[i]], *then = &before->lanes[host->lanes[i]];
+      uint32_t rank = host->lanes[i] / LANE_KINDS;
+      int64_t since = since_ps[rank], before_since = before_since_ps[rank];
+      if (!waiting_repeats(n, then, by_ps) || !transfer_repeats(n, then, by_ps) ||
+          !freed_repeats(n, then, by_ps, since, before_since) ||
+          (n->transfers && now_ps - before_ps != by_ps) ||
+          !is_past_or_later(now_ps, since, before_ps, before_since, by_ps))
+        return false;
+    }
+  }
+  return true;
+}
+
+void links_move(links *l, int64_t by_ps)
+{
+  assert(by_ps >= 0);
+  for (uint32_t h = 0; h < l->host_count; h++) {
+    host_links *host = &l->hosts[h];
+    host->now_ps += by_ps;
+    for (uint32_t i = 0; i < host->lane_count; i++) {
+      lane *n = &l->lanes[host->lanes[i]];
+      n->start_ps += by_ps;
+      n->free_ps += by_ps;
+      n->end_ps += by_ps;
+      for (uint32_t left = n->waits; left != 0; left &= left - 1)
+        n->waiting[__builtin_ctz(left)].ready_ps += by_ps;
+    }
+    find_next(l, host);
+  }
+}

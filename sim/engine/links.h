@@ -66,4 +66,16 @@ typedef struct link_event {
 /* Returns the next copy to begin or to end, by (time, rank, kind of lane). False: no copy is posted. */
 bool links_next(links *l, link_event *event);
 
+/* All that is under way or waits, as it was at a time. */
+typedef struct links_state links_state;
+
+links_state *links_state_new(const links *l, arena *a);
+void links_keep(const links *l, links_state *state);
+/* Whether the links will do the same as from `before` on, `by_ps` later. `since_ps`: by rank, the time from
+ * which copies may be ready that are not posted yet; `before_since_ps`: ... then. */
+bool links_repeat(const links *l, const links_state *before, int64_t by_ps, const int64_t *since_ps,
+                  const int64_t *before_since_ps);
+/* Moves all that is under way or waits to a later time. */
+void links_move(links *l, int64_t by_ps);
+
 #endif

@@ -1,0 +1,697 @@
+#include "sim/engine/skip.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "sim/base/array.h"
+#include "sim/plan/repeats.h"
+
+typedef struct time_list {
+  int64_t *items;
+  uint32_t count, capacity;
+} time_list;
+
+typedef struct message_list {
+  message_state *items;
+  uint32_t count, capacity;
+} message_list;
+
+/* A rank at the end of a turn. */
+typedef struct rank_past {
+  rank_state rank;
+  rank_timeline figures;
+  uint32_t undone;       /* the first op of a stream that is not done */
+  time_list issued_ps;   /* of the ops from there to the last one issued */
+  message_list messages; /* of the exchanges that its streams are in, in the order of streams */
+  int64_t since_ps;      /* whatever its streams begin later begins from then on */
+  int64_t read_ps;       /* rank_read_ps */
+} rank_past;
+
+/* What a turn of a rank contains. */
+typedef struct rank_turn {
+  id_array waits, reads, records; /* ops, counted from the turn's first; `waits` has reads, too */
+} rank_turn;
+
+struct turn_skip {
+  uint32_t look_at; /* compares when rank 0 has issued this number of ops; NO_OP: never again */
+  bool kept;        /* there is a state to compare with, */
+  rank_past *past;  /* ... by rank, */
+  links_state *links;
+  int64_t *since_ps, *before_since_ps; /* by rank */
+  rank_turn *turns;                    /* by rank */
+  uint32_t *by;                        /* by rank: by how many ops it is further than in `past` */
+  int64_t by_ps;
+  uint32_t left_out; /* turns of rank 0 */
+};
+
+static const plan_repeat *repeat_of(const rank_state *r)
+{
+  return &r->plan->repeat;
+}
+
+/* ---- set-up ------------------------------------------------------------------------------------- */
+
+static void note_op(rank_turn *t, op_kind kind, uint32_t op)
+{
+  if (kind == OP_RECORD) *ARRAY_PUSH(&t->records) = op;
+  if (kind == OP_WAIT || op_is_host_wait(kind)) *ARRAY_PUSH(&t->waits) = op;
+  if (kind == OP_HOST_READ) *ARRAY_PUSH(&t->reads) = op;
+}
+
+static rank_turn turn_of(const rank_plan *p)
+{
+  rank_turn t = { .waits = { 0 } };
+  for (uint32_t i = 0; i < p->repeat.ops; i++)
+    note_op(&t, (op_kind)p->ops.items[p->repeat.first + i].kind, i);
+  return t;
+}
+
+turn_skip *turn_skip_new(const engine *e, arena *a)
+{
+  uint32_t ranks = e->plan->rank_count;
+  for (uint32_t i = 0; i < ranks; i++)
+    if (e->plan->ranks[i].repeat.turns == 0) return NULL;
+  turn_skip *t = ARENA_NEW(a, turn_skip);
+  t->past = ARENA_ARRAY(a, rank_past, ranks);
+  t->turns = ARENA_ARRAY(a, rank_turn, ranks);
+  t->by = ARENA_ARRAY(a, uint32_t, ranks);
+  t->since_ps = ARENA_ARRAY(a, int64_t, ranks);
+  t->before_since_ps = ARENA_ARRAY(a, int64_t, ranks);
+  t->links = links_state_new(e->links, a);
+  for (uint32_t i = 0; i < ranks; i++)
+    t->turns[i] = turn_of(&e->plan->ranks[i]);
+  t->look_at = e->plan->ranks[0].repeat.first;
+  return t;
+}
+
+void turn_skip_release(turn_skip *t, uint32_t ranks)
+{
+  for (uint32_t i = 0; t != NULL && i < ranks; i++) {
+    ARRAY_FREE(&t->past[i].issued_ps);
+    ARRAY_FREE(&t->past[i].messages);
+    ARRAY_FREE(&t->turns[i].waits);
+    ARRAY_FREE(&t->turns[i].reads);
+    ARRAY_FREE(&t->turns[i].records);
+  }
+}
+
+/* ---- the state now ------------------------------------------------------------------------------ */
+
+/* The stream has no op in what is left of the rank's turns. */
+static bool is_idle(const rank_state *r, const stream_state *s)
+{
+  return s->next >= repeat_end(repeat_of(r));
+}
+
+/* All that the rank can do next is in its turns. */
+static bool is_inside(const rank_state *r)
+{
+  const plan_repeat *repeat = repeat_of(r);
+  if (r->issued < repeat->first || r->issued >= repeat_end(repeat)) return false;
+  for (uint32_t u = 0; u < r->used_count; u++)
+    if (r->streams[r->used[u]].next < repeat->first) return false;
+  return true;
+}
+
+/* Whatever the stream begins later begins from then on. */
+static int64_t begins_from_ps(const rank_state *r, const stream_state *s)
+{
+  int64_t issue_ps = s->next < r->issued ? r->out->start_ps[s->next] : r->host_ps;
+  return max_i64(s->free_ps, issue_ps);
+}
+
+static int64_t rank_since_ps(const rank_state *r)
+{
+  int64_t since_ps = r->host_ps;
+  for (uint32_t u = 0; u < r->used_count; u++) {
+    const stream_state *s = &r->streams[r->used[u]];
+    if (!is_idle(r, s)) since_ps = min_i64(since_ps, begins_from_ps(r, s));
+  }
+  return since_ps;
+}
+
+static bool is_known(const rank_state *r, uint32_t event)
+{
+  uint32_t record = r->recorded_by[event];
+  return record != NO_OP && record < r->streams[r->plan->ops.items[record].stream].next;
+}
+
+/* No value that the host reads later is older: a read sees which copies to the host came before its value
+ * (host_read in engine.c). INT64_MAX: it reads none. */
+static int64_t rank_read_ps(const rank_state *r, const rank_turn *t, int64_t since_ps)
+{
+  const plan_repeat *repeat = repeat_of(r);
+  int64_t read_ps = INT64_MAX;
+  uint32_t turn = repeat->first + (r->issued - repeat->first) / repeat->ops * repeat->ops;
+  for (; turn < repeat_end(repeat) && t->reads.count > 0; turn += repeat->ops)
+    for (uint32_t k = 0; k < t->reads.count; k++) {
+      uint32_t op = turn + t->reads.items[k], event = r->plan->ops.items[op].arg;
+      if (op < r->issued) continue;
+      read_ps = min_i64(read_ps, is_known(r, event) ? r->event_ps[event] : since_ps);
+    }
+  return read_ps;
+}
+
+/* An op that has left the driver's queue before now never makes the host wait. */
+static void shorten_queues(rank_state *r)
+{
+  for (uint32_t u = 0; u < r->used_count; u++) {
+    stream_state *s = &r->streams[r->used[u]];
+    while (s->queued > 0 &&
+           (s->oldest < s->next ? r->out->start_ps[s->oldest] <= r->host_ps
+                                : s->oldest == s->next && s->begun && s->begun_ps <= r->host_ps)) {
+      s->oldest = r->following[s->oldest];
+      s->queued--;
+    }
+  }
+}
+
+static uint32_t first_undone(const rank_state *r)
+{
+  uint32_t first = r->issued;
+  for (uint32_t u = 0; u < r->used_count; u++)
+    if (r->streams[r->used[u]].next < first) first = r->streams[r->used[u]].next;
+  return first;
+}
+
+static bool is_in_exchange(const rank_state *r, const stream_state *s)
+{
+  return s->posted && op_is_message((op_kind)r->plan->ops.items[s->next].kind);
+}
+
+/* ---- keeping it --------------------------------------------------------------------------------- */
+
+static void keep_messages(message_list *l, const engine *e, const rank_state *r)
+{
+  const plan_op *ops = r->plan->ops.items;
+  l->count = 0;
+  for (uint32_t u = 0; u < r->used_count; u++) {
+    const stream_state *s = &r->streams[r->used[u]];
+    if (!is_in_exchange(r, s)) continue;
+    for (uint32_t k = s->next; k != NO_OP && op_is_message((op_kind)ops[k].kind);
+         k = r->following[k])
+      *ARRAY_PUSH(l) = e->messages[ops[k].arg];
+  }
+}
+
+static void keep_rank(rank_past *p, const engine *e, const rank_state *r, const rank_turn *t)
+{
+  uint32_t from = first_undone(r), count = r->issued - from;
+  p->rank = *r;
+  p->figures = *r->out;
+  p->undone = from;
+  p->issued_ps.count = 0;
+  if (count > 0)
+    memcpy(ARRAY_EXTEND(&p->issued_ps, count), &r->out->start_ps[from], count * sizeof(int64_t));
+  keep_messages(&p->messages, e, r);
+  p->since_ps = rank_since_ps(r);
+  p->read_ps = rank_read_ps(r, t, p->since_ps);
+}
+
+static void keep(turn_skip *t, const engine *e)
+{
+  for (uint32_t i = 0; i < e->plan->rank_count; i++)
+    keep_rank(&t->past[i], e, &e->ranks[i], &t->turns[i]);
+  links_keep(e->links, t->links);
+  t->kept = true;
+}
+
+/* ---- comparing ---------------------------------------------------------------------------------- */
+
+/* A rank, now and a number of its turns earlier. */
+typedef struct pair {
+  const engine *engine;
+  const rank_state *now;
+  const rank_past *past;
+  const rank_turn *turn;
+  uint32_t by; /* ops */
+  int64_t by_ps;
+  int64_t read_ps; /* of the rank now */
+} pair;
+
+/* Times that only matter to a later one: both are past, or one is the other, later. */
+static bool time_repeats(const pair *p, int64_t now_ps, int64_t since_ps, int64_t past_ps,
+                         int64_t past_since_ps)
+{
+  return now_ps - past_ps == p->by_ps || (now_ps <= since_ps && past_ps <= past_since_ps);
+}
+
+/* When an op was issued that was not done then. */
+static int64_t past_issue_ps(const pair *p, uint32_t op)
+{
+  assert(op >= p->past->undone && op - p->past->undone < p->past->issued_ps.count);
+  return p->past->issued_ps.items[op - p->past->undone];
+}
+
+static int64_t past_begins_from_ps(const pair *p, const stream_state *s)
+{
+  const rank_state *r = &p->past->rank;
+  return max_i64(s->free_ps, s->next < r->issued ? past_issue_ps(p, s->next) : r->host_ps);
+}
+
+static bool walk_repeats(const pair *p)
+{
+  const host_walk *now = &p->now->walk, *before = &p->past->rank.walk;
+  uint32_t marks = p->by / repeat_of(p->now)->ops * repeat_of(p->now)->marks;
+  for (int k = 0; k < MARK_KINDS; k++)
+    if (now->last_mark[k] != before->last_mark[k] &&
+        (before->last_mark[k] == NULL || now->last_mark[k] != before->last_mark[k] + marks))
+      return false;
+  return now->phase == before->phase && now->site == before->site;
+}
+
+/* The host's wait on which idle time of compute is blamed. */
+static bool gap_repeats(const pair *p)
+{
+  const rank_state *now = p->now, *before = &p->past->rank;
+  int64_t since_ps = begins_from_ps(now, &now->streams[STREAM_COMPUTE]);
+  int64_t before_since_ps = past_begins_from_ps(p, &before->streams[STREAM_COMPUTE]);
+  if (now->gap_to_ps <= since_ps && before->gap_to_ps <= before_since_ps) return true;
+  return now->gap_to_ps - before->gap_to_ps == p->by_ps &&
+         now->gap_from_ps - before->gap_from_ps == p->by_ps &&
+         now->gap_because == before->gap_because;
+}
+
+static bool queue_repeats(const pair *p, const stream_state *now, const stream_state *before)
+{
+  const int64_t *start_ps = p->now->out->start_ps;
+  if (now->queued != before->queued) return false;
+  if (now->queued == 0) return true;
+  if (now->oldest - before->oldest != p->by || before->oldest < repeat_of(p->now)->first)
+    return false;
+  for (uint32_t i = now->oldest; i < now->next; i = p->now->following[i])
+    if (start_ps[i] - start_ps[i - p->by] != p->by_ps) return false;
+  return true;
+}
+
+/* The end of the stream's last op delays the next one, unless that is issued later anyway. How long compute
+ * was idle counts, too (shared_ps in engine.c). */
+static bool freed_repeats(const pair *p, const stream_state *now, const stream_state *before,
+                          plan_stream stream)
+{
+  const rank_state *r = p->now, *past = &p->past->rank;
+  int64_t issue_ps = now->next < r->issued ? r->out->start_ps[now->next] : r->host_ps;
+  int64_t past_ps = before->next < past->issued ? past_issue_ps(p, before->next) : past->host_ps;
+  if (stream == STREAM_COMPUTE) return now->free_ps - before->free_ps == p->by_ps;
+  return time_repeats(p, now->free_ps, issue_ps, before->free_ps, past_ps);
+}
+
+static bool stream_repeats(const pair *p, plan_stream stream)
+{
+  const stream_state *now = &p->now->streams[stream], *before = &p->past->rank.streams[stream];
+  if (is_idle(p->now, now) && now->next == before->next) return true;
+  return now->next - before->next == p->by && now->posted == before->posted &&
+         now->begun == before->begun && now->blamed == before->blamed &&
+         (!now->begun || now->begun_ps - before->begun_ps == p->by_ps) &&
+         time_repeats(p, now->held_until_ps, p->read_ps, before->held_until_ps, p->past->read_ps) &&
+         freed_repeats(p, now, before, stream) && queue_repeats(p, now, before);
+}
+
+static bool issued_repeats(const pair *p)
+{
+  const rank_state *r = p->now;
+  for (uint32_t i = first_undone(r); i < r->issued; i++) {
+    const plan_op *o = &r->plan->ops.items[i];
+    if (!op_runs_on_stream((op_kind)o->kind) || i < r->streams[o->stream].next) continue;
+    if (r->out->start_ps[i] - past_issue_ps(p, i - p->by) != p->by_ps) return false;
+  }
+  return true;
+}
+
+static bool message_repeats(const pair *p, const message_state *now, const message_state *before)
+{
+  const int64_t nows[] = { now->ready_ps[0], now->ready_ps[1], now->done_ps };
+  const int64_t thens[] = { before->ready_ps[0], before->ready_ps[1], before->done_ps };
+  for (int i = 0; i < 3; i++) {
+    if ((nows[i] == UNKNOWN) != (thens[i] == UNKNOWN)) return false;
+    if (nows[i] != UNKNOWN && nows[i] - thens[i] != p->by_ps) return false;
+  }
+  return true;
+}
+
+/* Streams are in exchanges where they were in the past (stream_repeats). */
+static bool messages_repeat(const pair *p)
+{
+  message_list now = { 0 };
+  keep_messages(&now, p->engine, p->now);
+  bool repeats = now.count == p->past->messages.count;
+  for (uint32_t i = 0; i < now.count && repeats; i++)
+    repeats = message_repeats(p, &now.items[i], &p->past->messages.items[i]);
+  ARRAY_FREE(&now);
+  return repeats;
+}
+
+static bool host_repeats(const pair *p)
+{
+  const rank_state *now = p->now, *before = &p->past->rank;
+  return now->host_ps - before->host_ps == p->by_ps && now->in_graph == before->in_graph &&
+         now->runnable == before->runnable && now->accumulated_ps == before->accumulated_ps &&
+         now->holds_left == before->holds_left &&
+         time_repeats(p, now->copied_out_ps, p->read_ps, before->copied_out_ps, p->past->read_ps) &&
+         walk_repeats(p);
+}
+
+static bool rank_repeats(const pair *p)
+{
+  if (!host_repeats(p)) return false;
+  for (uint32_t u = 0; u < p->now->used_count; u++)
+    if (!stream_repeats(p, (plan_stream)p->now->used[u])) return false;
+  return gap_repeats(p) && messages_repeat(p) && issued_repeats(p);
+}
+
+/* ---- for how many turns ------------------------------------------------------------------------- */
+
+/* A wait that is still to come meets the same event as the one `by` ops earlier did in the past. */
+static bool wait_repeats(const pair *p, uint32_t op)
+{
+  const plan_op *o = &p->now->plan->ops.items[op];
+  uint32_t event = o->arg, before = (o - p->by)->arg;
+  bool known = is_known(p->now, event);
+  if (known != is_known(&p->past->rank, before)) return false;
+  if (!known) return true;
+  const int64_t *event_ps = p->now->event_ps;
+  const uint8_t *streams = p->now->event_stream;
+  if (event_ps[event] - event_ps[before] == p->by_ps && streams[event] == streams[before])
+    return true;
+  int64_t since_ps = p->now->host_ps, past_since_ps = p->past->rank.host_ps;
+  if (o->stream != STREAM_HOST) {
+    since_ps = begins_from_ps(p->now, &p->now->streams[o->stream]);
+    past_since_ps = past_begins_from_ps(p, &p->past->rank.streams[o->stream]);
+  }
+  return event_ps[event] <= min_i64(since_ps, p->read_ps) &&
+         event_ps[before] <= min_i64(past_since_ps, p->past->read_ps);
+}
+
+static bool is_to_come(const rank_state *r, uint32_t op)
+{
+  const plan_op *o = &r->plan->ops.items[op];
+  return op >= (o->stream == STREAM_HOST ? r->issued : r->streams[o->stream].next);
+}
+
+/* An op of the turns, before the wait, will record its event. Then the same wait of each later turn waits for
+ * what that op of a later turn will record. */
+static bool waits_ahead(const rank_state *r, uint32_t op)
+{
+  uint32_t event = r->plan->ops.items[op].arg, record = r->recorded_by[event];
+  return !is_known(r, event) && record < op && record >= repeat_of(r)->first;
+}
+
+/* The first wait before `end` that meets another event than a turn earlier; `end`: none does. */
+static uint32_t end_of_waits(const pair *p, uint32_t end)
+{
+  const rank_state *r = p->now;
+  const plan_repeat *repeat = repeat_of(r);
+  uint32_t from = first_undone(r);
+  uint32_t turn = repeat->first + (from - repeat->first) / repeat->ops * repeat->ops;
+  for (uint32_t k = 0; k < p->turn->waits.count; k++)
+    for (uint32_t op = turn + p->turn->waits.items[k]; op < end; op += repeat->ops) {
+      if (op < from || !is_to_come(r, op)) continue;
+      if (!wait_repeats(p, op)) end = op;
+      if (waits_ahead(r, op)) break;
+    }
+  return end;
+}
+
+/* The first op before `end` whose slowdown is another one than a turn earlier; `end`: none is. */
+static uint32_t end_of_slowdowns(const pair *p, uint32_t end)
+{
+  enum { TOGETHER = 256 };
+  const int64_t *ppm = p->now->slowdown_ppm;
+  uint32_t i = first_undone(p->now);
+  if (ppm == NULL) return end;
+  while (i + TOGETHER <= end && memcmp(&ppm[i], &ppm[i - p->by], TOGETHER * sizeof *ppm) == 0)
+    i += TOGETHER;
+  while (i < end && ppm[i] == ppm[i - p->by])
+    i++;
+  return i;
+}
+
+/* How many times page-locking repeats, at most `most`. */
+static uint32_t count_page_locks(const pair *p, uint32_t most)
+{
+  const rank_state *r = p->now;
+  uint32_t each = r->host_allocs - p->past->rank.host_allocs;
+  if (r->page_lock_ps == NULL || each == 0) return most;
+  for (uint32_t i = 0; i < most * each; i++)
+    if (r->page_lock_ps[r->host_allocs + i] != r->page_lock_ps[r->host_allocs + i - each])
+      return i / each;
+  return most;
+}
+
+/* Everything ends before TIME_LIMIT_PS. */
+static uint32_t count_in_limit(const pair *p, uint32_t most)
+{
+  int64_t at_ps = p->now->host_ps;
+  for (uint32_t u = 0; u < p->now->used_count; u++)
+    at_ps = max_i64(at_ps, p->now->streams[p->now->used[u]].free_ps);
+  if (p->by_ps == 0) return most;
+  int64_t times = (TIME_LIMIT_PS - at_ps) / p->by_ps - 1;
+  return times < 0 ? 0 : (uint32_t)min_i64(most, times);
+}
+
+/* How often the rank does again what it did since `past`. The last turn is left: what follows it may be an
+ * exchange that goes on. */
+static uint32_t count_times(const pair *p)
+{
+  const rank_state *r = p->now;
+  uint32_t end = repeat_end(repeat_of(r)) - repeat_of(r)->ops;
+  if (r->hold_at < end) end = r->hold_at;
+  if (end < r->issued + p->by) return 0;
+  end = end_of_slowdowns(p, end);
+  if (end < r->issued + p->by) return 0;
+  end = end_of_waits(p, end);
+  if (end < r->issued) return 0;
+  return count_in_limit(p, count_page_locks(p, (end - r->issued) / p->by));
+}
+
+static pair pair_of(const turn_skip *t, const engine *e, uint32_t rank)
+{
+  const rank_state *r = &e->ranks[rank];
+  const rank_turn *turn = &t->turns[rank];
+  int64_t since_ps = rank_since_ps(r);
+  return (
+      pair){ e, r, &t->past[rank], turn, t->by[rank], t->by_ps, rank_read_ps(r, turn, since_ps) };
+}
+
+/* By how many ops each rank is further: whole turns, of which each has as many messages. */
+static bool find_distances(turn_skip *t, const engine *e)
+{
+  uint32_t messages = 0;
+  t->by_ps = e->ranks[0].host_ps - t->past[0].rank.host_ps;
+  for (uint32_t i = 0; i < e->plan->rank_count; i++) {
+    const plan_repeat *repeat = repeat_of(&e->ranks[i]);
+    t->by[i] = e->ranks[i].issued - t->past[i].rank.issued;
+    if (t->by[i] == 0 || t->by[i] % repeat->ops != 0) return false;
+    uint32_t more = t->by[i] / repeat->ops * repeat->messages;
+    if (i > 0 && more != messages) return false;
+    messages = more;
+  }
+  return true;
+}
+
+/* How many times all do again what they did since the state that was kept; 0: they do not. */
+static uint32_t count_all_times(turn_skip *t, const engine *e)
+{
+  uint32_t ranks = e->plan->rank_count, times = UINT32_MAX;
+  if (!find_distances(t, e)) return 0;
+  for (uint32_t i = 0; i < ranks; i++) {
+    pair p = pair_of(t, e, i);
+    if (!rank_repeats(&p)) return 0;
+    t->since_ps[i] = rank_since_ps(&e->ranks[i]);
+    t->before_since_ps[i] = t->past[i].since_ps;
+  }
+  if (!links_repeat(e->links, t->links, t->by_ps, t->since_ps, t->before_since_ps)) return 0;
+  for (uint32_t i = 0; i < ranks && times > 0; i++) {
+    pair p = pair_of(t, e, i);
+    uint32_t of_rank = count_times(&p);
+    if (of_rank < times) times = of_rank;
+  }
+  return times;
+}
+
+/* ---- leaving out ---------------------------------------------------------------------------------- */
+
+/* Most times are moved here, so it moves both arrays one after the other. */
+static void move_ops(const pair *p, uint32_t first, uint32_t end)
+{
+  int64_t *start_ps = p->now->out->start_ps, *end_ps = p->now->out->end_ps;
+  for (uint32_t i = first; i < end; i++)
+    start_ps[i] = start_ps[i - p->by] + p->by_ps;
+  for (uint32_t i = first; i < end; i++)
+    end_ps[i] = end_ps[i - p->by] + p->by_ps;
+}
+
+/* The times of the ops of the turns left out: a turn earlier, plus the shift. Each stream is `more` ops
+ * further then; what is issued and not done has the time of its issue. `issued_ps`: the times of issue now,
+ * from op `undone` on. */
+static void move_times(const pair *p, uint32_t more, int64_t more_ps, uint32_t undone,
+                       const int64_t *issued_ps)
+{
+  const rank_state *r = p->now;
+  uint32_t i = undone;
+  for (; i < r->issued && i < undone + more; i++)
+    if (is_to_come(r, i) && op_runs_on_stream((op_kind)r->plan->ops.items[i].kind))
+      move_ops(p, i, i + 1);
+  if (i < undone + more) {
+    move_ops(p, i, undone + more);
+    i = undone + more;
+  }
+  for (; i < r->issued + more; i++) {
+    const plan_op *o = &r->plan->ops.items[i];
+    bool on_stream = op_runs_on_stream((op_kind)o->kind);
+    if (on_stream && i >= r->streams[o->stream].next + more)
+      r->out->start_ps[i] = issued_ps[i - more - undone] + more_ps;
+    else if (i >= (on_stream ? r->streams[o->stream].next : r->issued))
+      move_ops(p, i, i + 1);
+  }
+}
+
+static void move_events(const pair *p, uint32_t times)
+{
+  const rank_state *r = p->now;
+  const plan_repeat *repeat = repeat_of(r);
+  const plan_op *ops = r->plan->ops.items;
+  uint32_t events = p->by / repeat->ops * repeat->events;
+  for (uint32_t k = 0; k < p->turn->records.count; k++) {
+    uint32_t first = repeat->first + p->turn->records.items[k];
+    uint32_t next = r->streams[ops[first].stream].next, end = next + times * p->by;
+    uint32_t turns = next > first ? (next - first + repeat->ops - 1) / repeat->ops : 0;
+    for (uint32_t i = first + turns * repeat->ops; i < end; i += repeat->ops) {
+      r->event_ps[ops[i].arg] = r->out->end_ps[i];
+      r->event_stream[ops[i].arg] = r->event_stream[ops[i].arg - events];
+    }
+  }
+}
+
+/* Adds to each figure what every time adds. */
+static void add_figures(rank_timeline *out, const rank_timeline *before, uint32_t times)
+{
+  static const size_t figures[] = {
+    offsetof(rank_timeline, compute_busy_ps), offsetof(rank_timeline, d2h_busy_ps),
+    offsetof(rank_timeline, h2d_busy_ps),     offsetof(rank_timeline, waiting_slows_ps),
+    offsetof(rank_timeline, exposed_d2h_ps),  offsetof(rank_timeline, exposed_h2d_ps),
+    offsetof(rank_timeline, comm_wait_ps),
+  };
+  for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+    int64_t *now = (int64_t *)(void *)((char *)out + figures[i]);
+    *now += times * (*now - *(const int64_t *)(const void *)((const char *)before + figures[i]));
+  }
+}
+
+static void move_streams(rank_state *r, uint32_t ops, int64_t ps)
+{
+  for (uint32_t u = 0; u < r->used_count; u++) {
+    stream_state *s = &r->streams[r->used[u]];
+    if (is_idle(r, s)) continue;
+    s->next += ops;
+    s->oldest += ops;
+    s->begun_ps += ps;
+    s->free_ps += ps;
+    s->held_until_ps += ps;
+  }
+}
+
+static void move_walk(host_walk *w, const host_walk *before, uint32_t times)
+{
+  for (int k = 0; k < MARK_KINDS; k++)
+    if (w->last_mark[k] != before->last_mark[k])
+      w->last_mark[k] += times * (w->last_mark[k] - before->last_mark[k]);
+}
+
+static void move_rank(const pair *p, rank_state *r, uint32_t times)
+{
+  uint32_t undone = first_undone(r), count = r->issued - undone;
+  int64_t ps = (int64_t)times * p->by_ps;
+  time_list issued_ps = { 0 };
+  if (count > 0)
+    memcpy(ARRAY_EXTEND(&issued_ps, count), &r->out->start_ps[undone], count * sizeof(int64_t));
+  move_times(p, times * p->by, ps, undone, issued_ps.items);
+  ARRAY_FREE(&issued_ps);
+  move_events(p, times);
+  add_figures(r->out, &p->past->figures, times);
+  move_streams(r, times * p->by, ps);
+  move_walk(&r->walk, &p->past->rank.walk, times);
+  r->issued += times * p->by;
+  r->host_allocs += times * (r->host_allocs - p->past->rank.host_allocs);
+  r->copied_out_ps += ps;
+  r->host_ps += ps;
+  r->gap_from_ps += ps;
+  r->gap_to_ps += ps;
+}
+
+/* An exchange under way is that of later messages. `now` is in the order of ranks and streams, and has a
+ * message twice if both sides are in it. */
+static void move_messages(engine *e, const message_list *now, int64_t ps)
+{
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < e->plan->rank_count; i++) {
+    const rank_state *r = &e->ranks[i];
+    const plan_op *ops = r->plan->ops.items;
+    for (uint32_t u = 0; u < r->used_count; u++) {
+      const stream_state *s = &r->streams[r->used[u]];
+      if (!is_in_exchange(r, s)) continue;
+      for (uint32_t k = s->next; k != NO_OP && op_is_message((op_kind)ops[k].kind);
+           k = r->following[k]) {
+        message_state m = now->items[count++];
+        for (int side = 0; side < 2; side++)
+          if (m.ready_ps[side] != UNKNOWN) m.ready_ps[side] += ps;
+        if (m.done_ps != UNKNOWN) m.done_ps += ps;
+        e->messages[ops[k].arg] = m;
+      }
+    }
+  }
+  assert(count == now->count);
+}
+
+static void leave_out(turn_skip *t, engine *e, uint32_t times)
+{
+  int64_t ps = (int64_t)times * t->by_ps;
+  message_list all = { 0 };
+  for (uint32_t i = 0; i < e->plan->rank_count; i++) {
+    message_list of_rank = { 0 };
+    keep_messages(&of_rank, e, &e->ranks[i]);
+    if (of_rank.count > 0)
+      memcpy(ARRAY_EXTEND(&all, of_rank.count), of_rank.items, of_rank.count * sizeof *all.items);
+    ARRAY_FREE(&of_rank);
+    pair p = pair_of(t, e, i);
+    move_rank(&p, &e->ranks[i], times);
+  }
+  move_messages(e, &all, ps);
+  ARRAY_FREE(&all);
+  links_move(e->links, ps);
+}
+
+/* The first op of the next turn of rank 0, NO_OP: there is none. */
+static uint32_t next_turn(const engine *e)
+{
+  const plan_repeat *repeat = repeat_of(&e->ranks[0]);
+  uint32_t turns = (e->ranks[0].issued - repeat->first) / repeat->ops + 1;
+  return turns < repeat->turns ? repeat->first + turns * repeat->ops : NO_OP;
+}
+
+static bool all_inside(const engine *e)
+{
+  for (uint32_t i = 0; i < e->plan->rank_count; i++)
+    if (!is_inside(&e->ranks[i])) return false;
+  return true;
+}
+
+void skip_turns(engine *e)
+{
+  turn_skip *t = e->skip;
+  if (t == NULL || e->ranks[0].issued < t->look_at) return;
+  if (all_inside(e)) {
+    for (uint32_t i = 0; i < e->plan->rank_count; i++)
+      shorten_queues(&e->ranks[i]);
+    uint32_t times = t->kept ? count_all_times(t, e) : 0;
+    if (times > 0) leave_out(t, e, times);
+    t->left_out += times * (t->by[0] / repeat_of(&e->ranks[0])->ops);
+    keep(t, e);
+  }
+  t->look_at = next_turn(e);
+}
+
+uint32_t turns_left_out(const turn_skip *t)
+{
+  return t == NULL ? 0 : t->left_out;
+}

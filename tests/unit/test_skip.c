@@ -1,0 +1,173 @@
+/*
+ * Turns that the engine leaves out: all times and figures are those of the run in full, for drawn settings on
+ * several machines.
+ */
+#include "tests/unit/small_runs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "sim/engine/engine.h"
+#include "sim/predict/places.h"
+
+static uint32_t seed;
+
+/* A linear congruential generator: the same draws everywhere. */
+static uint32_t draw(uint32_t below)
+{
+  seed = seed * 1664525 + 1013904223;
+  return (seed >> 8) % below;
+}
+
+#define PICK(words) (words)[draw(sizeof(words) / sizeof *(words))]
+
+/* Nobody has looked for repeats. */
+static void forget_repeats(plan *p)
+{
+  for (uint32_t i = 0; i < p->rank_count; i++)
+    p->ranks[i].repeat.turns = 0;
+}
+
+static void assert_same_rank(const rank_plan *r, const rank_timeline *full,
+                             const rank_timeline *left_out)
+{
+  for (uint32_t i = 0; i < r->ops.count; i++) {
+    assert_int_equal(full->start_ps[i], left_out->start_ps[i]);
+    assert_int_equal(full->end_ps[i], left_out->end_ps[i]);
+  }
+  assert_int_equal(full->end_of_rank_ps, left_out->end_of_rank_ps);
+  assert_int_equal(full->compute_busy_ps, left_out->compute_busy_ps);
+  assert_int_equal(full->d2h_busy_ps, left_out->d2h_busy_ps);
+  assert_int_equal(full->h2d_busy_ps, left_out->h2d_busy_ps);
+  assert_int_equal(full->waiting_slows_ps, left_out->waiting_slows_ps);
+  assert_int_equal(full->exposed_d2h_ps, left_out->exposed_d2h_ps);
+  assert_int_equal(full->exposed_h2d_ps, left_out->exposed_h2d_ps);
+  assert_int_equal(full->comm_wait_ps, left_out->comm_wait_ps);
+}
+
+/* Returns the turns left out. */
+static uint32_t compare(plan *p, const machine *m, const rank_place *places, const hold_list *holds)
+{
+  diag d = { 0 };
+  timeline full, left_out;
+  assert_true(simulate_held(&left_out, p, m, places, holds, 1, &d));
+  forget_repeats(p);
+  assert_true(simulate_held(&full, p, m, places, holds, 1, &d));
+  assert_int_equal(full.turns_left_out, 0);
+  assert_int_equal(full.step_ps, left_out.step_ps);
+  for (uint32_t i = 0; i < p->rank_count; i++)
+    assert_same_rank(&p->ranks[i], &full.ranks[i], &left_out.ranks[i]);
+  uint32_t turns = left_out.turns_left_out;
+  timeline_release(&full);
+  timeline_release(&left_out);
+  return turns;
+}
+
+/* Every now and then a host thread waits for an op some way back, or makes calls of the driver. */
+static hold_list draw_holds(const rank_plan *r)
+{
+  hold_list l = { 0 };
+  uint32_t at = 0;
+  for (uint32_t n = draw(4); n > 0; n--) {
+    at += 1 + draw(r->ops.count / 4);
+    while (at < r->ops.count && r->ops.items[at].kind != OP_ALLOC)
+      at++;
+    if (at >= r->ops.count) break;
+    uint32_t until = at - 1 - draw(at);
+    bool on_stream = op_runs_on_stream((op_kind)r->ops.items[until].kind);
+    *ARRAY_PUSH(&l) = (host_hold){ .at = at,
+                                   .until = on_stream ? until : HOLD_FOR_NOTHING,
+                                   .driver_calls = 1 + draw(5) };
+  }
+  return l;
+}
+
+static uint32_t check(const char *base, const char *changes, const char *name, bool held)
+{
+  uint32_t left_out = 0;
+  for (int kind = 0; kind < 2; kind++) {
+    arena a = { 0 };
+    diag d = { 0 };
+    compilation c;
+    const settings *s = small_settings(base, changes, &a);
+    const machine *m = machine_load(&a, name, &d);
+    small_compile(&c, s, kind == 0 ? ITERATION_WARMUP : ITERATION_STEADY, &a);
+    hold_list *holds = ARENA_ARRAY(&a, hold_list, c.plan.rank_count);
+    for (uint32_t i = 0; held && i < c.plan.rank_count; i++)
+      holds[i] = draw_holds(&c.plan.ranks[i]);
+    left_out += compare(&c.plan, m, places_of_ranks(s, m, &a), held ? holds : NULL);
+    for (uint32_t i = 0; i < c.plan.rank_count; i++)
+      ARRAY_FREE(&holds[i]);
+    compilation_release(&c);
+    arena_release(&a);
+  }
+  return left_out;
+}
+
+/* ---- drawn settings ----------------------------------------------------------------------------- */
+
+static const char *const machines[] = { "H100-SXM", "H200-SXM-vm", "GB200", "A100-SXM-PCIe4",
+                                        "ideal" };
+static const char *const systems[] = {
+  "offload: {system: none}\n",
+  "offload: {fine_grained_activation_offloading: true, offload_modules: [core_attn]}\n",
+  "offload: {fine_grained_activation_offloading: true, offload_modules: [core_attn, attn_proj]}\n",
+  ("offload: {fine_grained_activation_offloading: true, offload_modules: [core_attn], "
+   "activation_offload_fraction: 0.5}\n"),
+};
+
+/* Returns the turns left out. */
+static uint32_t check_drawn(uint32_t of)
+{
+  char changes[1024];
+  seed = of;
+  unsigned ranks = 1u << draw(3), per_rank = 1u << draw(2), stages = 1 + draw(2);
+  unsigned microbatches = ranks * (2 + draw(8)), wide = 1u << draw(2);
+  if (ranks == 1) stages = 1;
+  char virtual[64] = "";
+  if (stages > 1)
+    snprintf(virtual, sizeof virtual, ", num_layers_per_virtual_pipeline_stage: %u", per_rank);
+  snprintf(changes, sizeof changes,
+           "model: {num_layers: %u}\ntraining: {global_batch_size: %u, seq_length: %u}\n"
+           "parallel: {world_size: %u, pipeline_model_parallel_size: %u, "
+           "use_distributed_optimizer: true%s}\n%s",
+           ranks * stages * per_rank, microbatches * wide, 512u << draw(4), ranks * wide, ranks,
+           virtual, PICK(systems));
+  return check(draw(2) ? SMALL_MOE : SMALL_DENSE, changes, PICK(machines), draw(4) == 0);
+}
+
+static void test_drawn(void **state)
+{
+  (void)state;
+  enum { SETTINGS = 60 };
+  uint32_t with_turns = 0;
+  for (uint32_t i = 0; i < SETTINGS; i++)
+    with_turns += check_drawn(i) > 0;
+  /* The others are short, held, or on machine ideal, whose host threads are as far ahead as they like. */
+  assert_true(with_turns >= SETTINGS / 4);
+}
+
+/* Steps of seconds, in which the windows of power throttling slide from the warm-up into equal turns. Most
+ * turns are left out, of the slowed simulation too. */
+static void test_long(void **state)
+{
+  (void)state;
+  static const char pipeline[] =
+      "model: {num_layers: 16}\ntraining: {global_batch_size: 96, seq_length: 16384}\n"
+      "parallel: {world_size: 4, pipeline_model_parallel_size: 4}\n";
+  char changes[1024];
+  for (size_t i = 0; i < sizeof systems / sizeof *systems; i++) {
+    snprintf(changes, sizeof changes, "%s%s", pipeline, systems[i]);
+    /* Copies keep pace with compute: without them the clock falls, turn by turn. */
+    assert_true(check(SMALL_DENSE, changes, "H200-SXM", false) >= (i == 0 ? 30 : 100));
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_drawn),
+    cmocka_unit_test(test_long),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
