@@ -6,6 +6,7 @@ void report_use(rank_walk *w, finding_kind kind, uint32_t first, uint32_t second
                 uint32_t reused, bool step_before)
 {
   assert(second < w->plan->ops.count && (step_before || first <= second + 1));
+  w->reported = true;
   if (w->v->errors_alone && !is_error(kind)) return;
   add_finding(w->v, (finding){ .kind = (uint8_t)kind,
                                .step_before = step_before,
@@ -27,6 +28,12 @@ bool has_contents(const rank_walk *w, uint32_t buffer)
   return buffer < w->plan->residents || b->filled ||
          (is_on_device(w, buffer) && b->mark > 0 &&
           w->plan->marks.items[b->mark].kind == MARK_SETUP);
+}
+
+bool is_alive(const rank_walk *w, uint32_t buffer)
+{
+  const cell *c = &w->cells.items[w->cell_of[buffer]];
+  return !c->freed && c->buffer == buffer;
 }
 
 uses cell_uses(rank_walk *w, const cell *c, byte_range bytes)

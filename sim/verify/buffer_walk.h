@@ -5,6 +5,7 @@
 #ifndef OFFSIM_SIM_VERIFY_BUFFER_WALK_H
 #define OFFSIM_SIM_VERIFY_BUFFER_WALK_H
 
+#include "sim/verify/cut.h"
 #include "sim/verify/findings.h"
 #include "sim/verify/parts.h"
 
@@ -30,6 +31,7 @@ typedef struct cell {
   bool written;          /* some of that buffer has been written */
   bool lent;             /* host: the last touch was by an earlier buffer */
   bool lasting;          /* it has a past: it was there before the step, or its pool had it */
+  bool unknown;          /* what it has inherited has not been compared (walk_state) */
   former_uses inherited; /* device: the pool's uses when the buffer was allocated */
 } cell;
 
@@ -75,6 +77,7 @@ typedef struct rank_walk {
   early_use_array early; /* of residents and of buffers with a key */
   early_use_array first_writes; /* of device buffers that the step allocates, until ... */
   bool settled[DEVICE_STREAMS]; /* ... the stream knows that the step before is over */
+  bool reported;                /* something, be it advice */
 } rank_walk;
 
 /* What an op sees of its operand number `i`. */
@@ -96,6 +99,9 @@ bool is_on_device(const rank_walk *w, uint32_t buffer);
  * model. */
 bool has_contents(const rank_walk *w, uint32_t buffer);
 
+/* Whether the buffer is in the memory that it was given. */
+bool is_alive(const rank_walk *w, uint32_t buffer);
+
 /* What has touched those bytes of a cell. */
 uses cell_uses(rank_walk *w, const cell *c, byte_range bytes);
 
@@ -106,5 +112,31 @@ uint32_t harmful_use(const rank_walk *w, uint32_t buffer, byte_range bytes, uint
 /* Reports what the next step, which issues the same ops, does with memory that this one still
  * uses. */
 void find_races_with_next_step(rank_walk *w, arena *a);
+
+/* What a walk knows between two ops: words, each of which is a fact or an op. */
+typedef struct word {
+  bool is_op;
+  uint32_t value; /* ops are numbered from 1, 0: none */
+} word;
+typedef struct word_array {
+  word *items;
+  uint32_t count, capacity;
+} word_array;
+typedef struct walk_state {
+  word_array words;  /* those of buffers come last */
+  uint32_t buffers;  /* that the rank has had so far */
+  uint32_t alive;    /* of them */
+  uint32_t *word_of; /* by buffer: the first of its words, NO_WORD: it is not alive */
+  uint32_t *taken;   /* by key: buffers taken from its pool so far */
+} walk_state;
+
+#define NO_WORD UINT32_MAX
+
+/* From `a`; release the state too. */
+walk_state walk_state_of(rank_walk *w, uint32_t buffers, arena *a);
+void walk_state_release(walk_state *s);
+
+/* Whether the state at the cut is that of a turn before; adds the moves of ops. */
+bool walk_state_moves(const walk_state *before, const walk_state *after, rank_cut *c);
 
 #endif

@@ -4,7 +4,9 @@
  * so that is enough.
  */
 #include <assert.h>
+#include <string.h>
 
+#include "sim/plan/repeats.h"
 #include "sim/verify/buffer_walk.h"
 
 static void report(rank_walk *w, finding_kind kind, uint32_t first, uint32_t second,
@@ -144,7 +146,9 @@ static void give_host_buffer(rank_walk *w, uint32_t buffer, uint32_t index)
 /* The uses by the block's former owners must be done, unless the free named their streams. */
 static void check_inherited(rank_walk *w, uint32_t buffer, uint32_t op)
 {
-  const former_uses *former = &w->cells.items[w->cell_of[buffer]].inherited;
+  const cell *c = &w->cells.items[w->cell_of[buffer]];
+  const former_uses *former = &c->inherited;
+  w->reported |= c->unknown;
   for (uint32_t left = w->order->streams; left != 0; left &= left - 1) {
     uint32_t s = (uint32_t)__builtin_ctz(left);
     const former_use *use = &former->on[s];
@@ -356,25 +360,45 @@ static void begin_with_residents(rank_walk *w)
   }
 }
 
-/* The number of buffers that each pool has created by the end of the iteration: the most in use at
- * once. */
-static uint32_t *pools_left_by(const rank_plan *p, uint32_t keys, arena *a)
+/* By key: buffers in use, and the most at once. */
+typedef struct pools_use {
+  uint32_t keys, *now, *most;
+} pools_use;
+
+static void use_pools(pools_use *u, const rank_plan *p, uint32_t begin, uint32_t end)
 {
-  uint32_t *out = ARENA_ARRAY(a, uint32_t, keys), *most = ARENA_ARRAY(a, uint32_t, keys);
-  for (uint32_t i = 0; p != NULL && i < p->ops.count; i++) {
+  for (uint32_t i = begin; i < end; i++) {
     const plan_op *o = &p->ops.items[i];
     if (o->kind != OP_HOST_ALLOC && o->kind != OP_HOST_FREE) continue;
     uint32_t key = p->buffers.items[o->arg].host_key;
-    if (key >= keys) continue;
+    if (key >= u->keys) continue;
     if (o->kind == OP_HOST_FREE)
-      out[key]--;
-    else if (++out[key] > most[key])
-      most[key] = out[key];
+      u->now[key]--;
+    else if (++u->now[key] > u->most[key])
+      u->most[key] = u->now[key];
   }
-  return most;
 }
 
-void find_buffer_races(verification *v, uint32_t rank, const plan *before, arena *a)
+/* The number of buffers that each pool has created by the end of the iteration: the most in use at
+ * once. Turns that begin with equally many in use need equally many. */
+static uint32_t *pools_left_by(const rank_plan *p, uint32_t keys, arena *a)
+{
+  pools_use u = { keys, ARENA_ARRAY(a, uint32_t, keys), ARENA_ARRAY(a, uint32_t, keys) };
+  uint32_t *before = ARENA_ARRAY(a, uint32_t, keys);
+  if (p == NULL) return u.most;
+  uint32_t at = 0;
+  if (p->repeat.turns > 2) {
+    uint32_t turn = p->repeat.first + p->repeat.ops;
+    use_pools(&u, p, 0, turn);
+    memcpy(before, u.now, keys * sizeof *before);
+    use_pools(&u, p, turn, at = turn + p->repeat.ops);
+    if (memcmp(before, u.now, keys * sizeof *before) == 0) at = repeat_end(&p->repeat);
+  }
+  use_pools(&u, p, at, p->ops.count);
+  return u.most;
+}
+
+static rank_walk walk_new(verification *v, uint32_t rank, const plan *before, arena *a)
 {
   const rank_plan *p = &v->plan->ranks[rank];
   uint32_t keys = key_count(p);
@@ -385,14 +409,68 @@ void find_buffer_races(verification *v, uint32_t rank, const plan *before, arena
   w.pools = ARENA_ARRAY(a, host_queue, keys);
   begin_with_spares(&w, pools_left_by(before == NULL ? NULL : &before->ranks[rank], keys, a), keys);
   begin_with_residents(&w);
-  for (uint32_t i = 0; i < p->ops.count; i++)
-    walk_op(&w, i);
-  if (!is_first_step(p) && !v->stuck) find_races_with_next_step(&w, a);
-  for (uint32_t k = 0; k < keys; k++)
-    ARRAY_FREE(&w.pools[k]);
-  ARRAY_FREE(&w.cells);
-  ARRAY_FREE(&w.unused);
-  ARRAY_FREE(&w.parts);
-  ARRAY_FREE(&w.early);
-  ARRAY_FREE(&w.first_writes);
+  return w;
+}
+
+static void walk_ops(rank_walk *w, uint32_t begin, uint32_t end)
+{
+  for (uint32_t i = begin; i < end; i++)
+    walk_op(w, i);
+}
+
+static void end_step(rank_walk *w, arena *a)
+{
+  if (!is_first_step(w->plan) && !w->v->stuck) find_races_with_next_step(w, a);
+}
+
+static void walk_release(rank_walk *w)
+{
+  for (uint32_t k = 0; k < w->keys; k++)
+    ARRAY_FREE(&w->pools[k]);
+  ARRAY_FREE(&w->cells);
+  ARRAY_FREE(&w->unused);
+  ARRAY_FREE(&w->parts);
+  ARRAY_FREE(&w->early);
+  ARRAY_FREE(&w->first_writes);
+}
+
+void find_buffer_races(verification *v, uint32_t rank, const plan *before, arena *a)
+{
+  rank_walk w = walk_new(v, rank, before, a);
+  walk_ops(&w, 0, w.plan->ops.count);
+  end_step(&w, a);
+  walk_release(&w);
+}
+
+/* ---- shortened plans ------------------------------------------------------------------------ */
+
+/* Whether what this step leaves in a pool goes to buffers that the next one takes before the turns left
+ * out. */
+static bool leaves_to_early_ones(const rank_walk *w, const walk_state *before,
+                                 const walk_state *after)
+{
+  for (uint32_t k = 1; k < w->keys; k++)
+    if (after->taken[k] != before->taken[k] &&
+        before->taken[k] < w->pools[k].count - w->pools[k].first)
+      return false;
+  return true;
+}
+
+bool has_no_buffer_races(verification *v, uint32_t rank, const plan *before, rank_cut *c, arena *a)
+{
+  rank_walk w = walk_new(v, rank, before, a);
+  walk_ops(&w, 0, turn_before(c));
+  walk_state earlier = walk_state_of(&w, c->buffers - c->repeat->buffers, a);
+  walk_ops(&w, turn_before(c), c->at);
+  walk_state at_cut = walk_state_of(&w, c->buffers, a);
+  bool good = !w.reported && walk_state_moves(&earlier, &at_cut, c) && moves_are_safe(&c->moves);
+  if (good) {
+    walk_ops(&w, c->at, w.plan->ops.count);
+    end_step(&w, a);
+    good = !w.reported && leaves_to_early_ones(&w, &earlier, &at_cut);
+  }
+  walk_state_release(&earlier);
+  walk_state_release(&at_cut);
+  walk_release(&w);
+  return good;
 }

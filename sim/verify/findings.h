@@ -2,10 +2,15 @@
 #ifndef OFFSIM_SIM_VERIFY_FINDINGS_H
 #define OFFSIM_SIM_VERIFY_FINDINGS_H
 
+#include "sim/verify/cut.h"
 #include "sim/verify/verify.h"
 
 /* Adds the races on buffers of one rank. */
 void find_buffer_races(verification *v, uint32_t rank, const plan *before, arena *a);
+
+/* Whether the walk over a rank of a shortened plan has nothing to report, and knows at the cut what it knew
+ * a turn before. `v` is of that plan, `before` not shortened; the order has added its moves. */
+bool has_no_buffer_races(verification *v, uint32_t rank, const plan *before, rank_cut *c, arena *a);
 
 /* Adds the deadlocks and the collectives that a rank never issues, and sets `stuck`. */
 void find_deadlocks(verification *v, arena *a);

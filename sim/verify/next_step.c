@@ -77,12 +77,6 @@ static void match(kept *begin, uint32_t begins, kept *end, uint32_t ends,
   }
 }
 
-static bool is_alive(const rank_walk *w, uint32_t buffer)
-{
-  const cell *c = &w->cells.items[w->cell_of[buffer]];
-  return !c->freed && c->buffer == buffer;
-}
-
 /* By resident: the buffer that this step leaves as the next step's resident, NO_BUFFER: none. */
 static uint32_t *find_predecessors(const rank_walk *w, arena *a)
 {

@@ -113,6 +113,10 @@ static inline bool plan_is_safe(const plan *p, const plan *before)
   return !plan_first_error(&first, p, before);
 }
 
+/* Whether the plan without most of its turns shows that it has no errors (cut.h). False: it does not say. The
+ * functions above ask it before they look for errors alone. */
+bool plan_is_safe_by_turns(const plan *p, const plan *before, uint32_t threads);
+
 const char *finding_name(finding_kind kind);
 const char *finding_meaning(finding_kind kind);
 finding_severity finding_severity_of(finding_kind kind);

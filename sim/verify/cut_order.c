@@ -1,0 +1,181 @@
+/* Whether the order that is known at the cuts is at least that of a turn before. */
+#include <string.h>
+
+#include "sim/plan/repeats.h"
+#include "sim/verify/cut.h"
+
+bool moves_are_safe(const moves *m)
+{
+  uint32_t known = UINT32_MAX;
+  for (uint32_t i = m->count; i-- > 0;) {
+    if (m->known[i] != 0 && m->known[i] < known) known = m->known[i];
+    if (m->used[i] > known) return false;
+  }
+  return true;
+}
+
+typedef struct order_turn {
+  shortened *of;
+  const rank_order *order;
+  uint32_t rank;
+  const progress *others[2]; /* the last that were compared */
+} order_turn;
+
+/* `without`: a stream that is left out, STREAM_HOST: none. */
+static bool progress_moves(moves *m, const progress *before, const progress *after,
+                           uint32_t without)
+{
+  for (uint32_t s = 0; s < DEVICE_STREAMS; s++) {
+    uint32_t x = before->done_to[s], y = after->done_to[s];
+    if (s == without) continue;
+    if (x > STREAM_BEGUN ? y <= STREAM_BEGUN || !move_known(m, x - done_with(0), y - done_with(0))
+                         : y < x)
+      return false;
+  }
+  return true;
+}
+
+/* What is known of the own rank is separate. */
+static bool others_move(order_turn *t, const progress *before, const progress *after)
+{
+  if (before == NULL || (before == t->others[0] && after == t->others[1])) return true;
+  if (after == NULL) return false;
+  t->others[0] = before;
+  t->others[1] = after;
+  for (uint32_t r = 0; r < t->of->plan.rank_count; r++)
+    if (r != t->rank && !progress_moves(&t->of->cuts[r].moves, &before[r], &after[r], STREAM_HOST))
+      return false;
+  return true;
+}
+
+/* What ops `before` and, a turn later, `after` know. Of their own stream it may be that of earlier ops
+ * (rank_order). */
+static bool knowledge_moves(order_turn *t, uint32_t before, uint32_t after, uint32_t without)
+{
+  const knowledge *x = t->order->at[before], *y = t->order->at[after];
+  return progress_moves(&t->of->cuts[t->rank].moves, &x->own, &y->own, without) &&
+         others_move(t, x->others, y->others);
+}
+
+/* The stream's last op up to `op` that counts as done; NO_OP: none. */
+static uint32_t last_work(const rank_plan *r, uint32_t op)
+{
+  uint8_t stream = r->ops.items[op].stream;
+  for (uint32_t i = op + 1; i-- > 0;)
+    if (r->ops.items[i].stream == stream && op_works((op_kind)r->ops.items[i].kind)) return i;
+  return NO_OP;
+}
+
+/* What a stream itself has done by its ops `before` and `after`. */
+static bool work_moves(order_turn *t, uint32_t before, uint32_t after)
+{
+  const rank_plan *r = &t->of->plan.ranks[t->rank];
+  uint32_t x = last_work(r, before), y = last_work(r, after);
+  if (x == NO_OP) return true;
+  if (y == NO_OP) return false;
+  return move_known(&t->of->cuts[t->rank].moves, x, y);
+}
+
+/* Of each stream and the host thread: the last op before op `end`, from op `begin` on; NO_OP: none. */
+static void last_ops(const rank_plan *r, uint32_t streams, uint32_t begin, uint32_t end,
+                     uint32_t last[STREAMS])
+{
+  uint32_t missing = streams | 1u << STREAM_HOST;
+  memset(last, 0xff, STREAMS * sizeof *last);
+  for (uint32_t i = end; i-- > begin && missing != 0;) {
+    const plan_op *o = &r->ops.items[i];
+    uint32_t s = op_runs_on_stream((op_kind)o->kind) ? o->stream : STREAM_HOST;
+    if (missing >> s & 1) last[s] = i;
+    missing &= ~(UINT32_C(1) << s);
+  }
+}
+
+/* A stream that has no ops in a turn knows what it has always known. Its own ops are done in order. */
+static bool streams_repeat(order_turn *t)
+{
+  const rank_plan *r = &t->of->plan.ranks[t->rank];
+  const rank_cut *c = &t->of->cuts[t->rank];
+  uint32_t before[STREAMS], after[STREAMS];
+  last_ops(r, t->order->streams, 0, turn_before(c), before);
+  last_ops(r, t->order->streams, turn_before(c), c->at, after);
+  for (uint32_t s = 0; s < STREAMS; s++) {
+    if (after[s] == NO_OP) after[s] = before[s];
+    if (after[s] == NO_OP) continue;
+    if (before[s] == NO_OP || !knowledge_moves(t, before[s], after[s], s) ||
+        (s != STREAM_HOST && !work_moves(t, before[s], after[s])))
+      return false;
+  }
+  return true;
+}
+
+static bool waits_for_event(const plan_op *o)
+{
+  return o->kind == OP_WAIT || op_is_host_wait((op_kind)o->kind);
+}
+
+/* Marks the events recorded before the cut that ops after it wait for: those left out, and the rest. Once a
+ * turn waits for none, no later turn does. */
+static void mark_awaited(const order_turn *t, bool *awaited)
+{
+  const rank_cut *c = &t->of->cuts[t->rank];
+  const rank_plan *whole = &t->of->whole->ranks[t->rank], *cut = &t->of->plan.ranks[t->rank];
+  uint32_t begin = c->at, found = 1;
+  for (uint32_t turn = 0; turn < t->of->left_out && found > 0; turn++, begin += c->repeat->ops) {
+    found = 0;
+    for (uint32_t i = begin; i < begin + c->repeat->ops; i++) {
+      const plan_op *o = &whole->ops.items[i];
+      if (!waits_for_event(o) || o->arg >= c->events) continue;
+      awaited[o->arg] = true;
+      found++;
+    }
+  }
+  for (uint32_t i = t->order->wait_count; i-- > 0 && t->order->waits[i] >= c->at;) {
+    uint32_t event = cut->ops.items[t->order->waits[i]].arg;
+    if (event < c->events) awaited[event] = true;
+  }
+}
+
+static bool event_moves(order_turn *t, uint32_t before, uint32_t after)
+{
+  uint32_t x = t->order->record_of[before], y = t->order->record_of[after];
+  if (x == NO_OP || y == NO_OP) return false;
+  return knowledge_moves(t, x, y, t->of->plan.ranks[t->rank].ops.items[x].stream) &&
+         work_moves(t, x, y);
+}
+
+/* An event says what its stream knew. Those that take an awaited event's place have to be compared too. */
+static bool events_repeat(order_turn *t, arena *a)
+{
+  const rank_cut *c = &t->of->cuts[t->rank];
+  const uint32_t *earlier = c->repeat->earlier_events.items;
+  bool *awaited = ARENA_ARRAY(a, bool, c->events);
+  mark_awaited(t, awaited);
+  for (uint32_t e = 0; e < c->events; e++) {
+    uint32_t before = earlier[e] == NO_ID ? e : earlier[e];
+    if (before > e) return false;
+    awaited[e] |= awaited[before];
+    if (awaited[e] && !event_moves(t, before, e)) return false;
+  }
+  return true;
+}
+
+/* A communicator pairs collectives by their number, which leaving some out would change. */
+static bool meets_other_ranks(const order_turn *t, const communicators *m)
+{
+  const rank_cut *c = &t->of->cuts[t->rank];
+  for (uint32_t i = turn_before(c); m->count > 0 && i < c->at; i++) {
+    const plan_op *o = &t->of->plan.ranks[t->rank].ops.items[i];
+    if (o->kind == OP_COLLECTIVE && m->of_call[o->arg] != NO_COMMUNICATOR) return true;
+  }
+  return false;
+}
+
+bool order_repeats(shortened *s, const plan_order *o, arena *a)
+{
+  for (uint32_t r = 0; r < s->plan.rank_count; r++) {
+    order_turn t = { .of = s, .order = &o->ranks[r], .rank = r };
+    if (meets_other_ranks(&t, &o->communicators) || !streams_repeat(&t) || !events_repeat(&t, a))
+      return false;
+  }
+  return true;
+}

@@ -1,0 +1,172 @@
+/*
+ * What a plan without most of its turns shows (cut.h) beside the whole plan: for compiled plans, and for
+ * some in which edges were taken away at random, in one turn, in all, or from one on. A plan with errors is
+ * never called safe.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "sim/plan/repeats.h"
+#include "sim/verify/verify.h"
+#include "tests/unit/small_runs.h"
+
+enum { MUTANTS = 40 };
+
+typedef struct tally {
+  uint32_t unsafe, shown; /* plans with errors, plans that are safe by their turns */
+} tally;
+
+static uint32_t draw(uint64_t *state, uint32_t below)
+{
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)((*state >> 33) % below);
+}
+
+static void compare(tally *t, const plan *p, const plan *before)
+{
+  arena a = { 0 };
+  verification v;
+  bool shown = plan_is_safe_by_turns(p, before, 1);
+  verify_plan(&v, p, before, 1, &a);
+  assert_true(v.safe || !shown);
+  t->unsafe += !v.safe;
+  t->shown += shown;
+  verification_release(&v);
+  arena_release(&a);
+}
+
+/* ---- mutants -------------------------------------------------------------------------------- */
+
+/* The wait says nothing: its stream waits for the rank's first event. */
+static bool forget_wait(rank_plan *r, uint32_t at)
+{
+  plan_op *o = &r->ops.items[at];
+  if (o->kind != OP_WAIT && o->kind != OP_HOST_WAIT) return false;
+  o->arg = 0;
+  return true;
+}
+
+static bool forget_stream(rank_plan *r, uint32_t at)
+{
+  plan_op *o = &r->ops.items[at];
+  if (o->kind != OP_FREE || o->operands == 0) return false;
+  o->operands &= o->operands - 1;
+  return true;
+}
+
+static bool change_stream(rank_plan *r, uint32_t at)
+{
+  plan_op *o = &r->ops.items[at];
+  if (!op_is_copy((op_kind)o->kind) && o->kind != OP_KERNEL) return false;
+  o->stream = o->stream == STREAM_COMPUTE ? STREAM_H2D : STREAM_COMPUTE;
+  return true;
+}
+
+/* The event comes before the op that it is for. */
+static bool record_early(rank_plan *r, uint32_t at)
+{
+  plan_op *o = &r->ops.items[at];
+  if (at == 0 || o->kind != OP_RECORD || !op_works((op_kind)o[-1].kind)) return false;
+  plan_op before = o[-1];
+  o[-1] = *o;
+  *o = before;
+  return true;
+}
+
+typedef bool mutation(rank_plan *r, uint32_t at);
+static mutation *const mutations[] = { forget_wait, forget_stream, change_stream, record_early };
+enum { MUTATIONS = sizeof mutations / sizeof *mutations };
+
+/* In the turns from `turn` on, or in that one alone. */
+static void mutate(rank_plan *r, uint64_t *random)
+{
+  const plan_repeat repeat = r->repeat;
+  mutation *change = mutations[draw(random, MUTATIONS)];
+  uint32_t turn = draw(random, 3) == 0 ? draw(random, repeat.turns) : 0;
+  uint32_t last = draw(random, 3) == 0 ? turn + 1 : repeat.turns;
+  uint32_t place = draw(random, repeat.ops);
+  bool done = false;
+  for (uint32_t i = 0; i < repeat.ops && !done; i++, place = (place + 1) % repeat.ops)
+    for (uint32_t k = turn; k < last; k++)
+      done |= change(r, repeat.first + k * repeat.ops + place);
+}
+
+static void copy_ops(plan *p, op_array *saved, bool back)
+{
+  for (uint32_t r = 0; r < p->rank_count; r++) {
+    op_array *ops = &p->ranks[r].ops;
+    if (back)
+      memcpy(ops->items, saved[r].items, ops->count * sizeof *ops->items);
+    else
+      ARRAY_COPY(&saved[r], ops);
+  }
+}
+
+static void compare_mutants(tally *t, plan *p, const plan *before, uint64_t *random)
+{
+  op_array saved[8] = { 0 };
+  assert_true(p->rank_count <= sizeof saved / sizeof *saved);
+  copy_ops(p, saved, false);
+  for (int i = 0; i < MUTANTS; i++) {
+    mutate(&p->ranks[draw(random, p->rank_count)], random);
+    plan_find_repeats(p, 1);
+    compare(t, p, before);
+    copy_ops(p, saved, true);
+    plan_find_repeats(p, 1);
+  }
+  for (uint32_t r = 0; r < p->rank_count; r++)
+    ARRAY_FREE(&saved[r]);
+}
+
+/* ---- compiled plans ------------------------------------------------------------------------- */
+
+#define PIPELINE(layers, ranks, more)                                                              \
+  "model: {num_layers: " layers "}\ntraining: {global_batch_size: 24}\n"                           \
+  "parallel: {world_size: " ranks ", pipeline_model_parallel_size: " ranks more "}\n"
+#define MODULES(list)                                                                              \
+  "offload: {fine_grained_activation_offloading: true, offload_modules: [" list "]}\n"
+
+static const char *const scenarios[][2] = {
+  { SMALL_DENSE, PIPELINE("2", "1", "") "offload: {system: none}\n" },
+  { SMALL_DENSE, PIPELINE("2", "1", "") MODULES("core_attn, attn_proj") },
+  { SMALL_DENSE, PIPELINE("4", "4", "") "offload: {system: none}\n" },
+  { SMALL_DENSE, PIPELINE("4", "2", "") MODULES("core_attn, attn_proj") },
+  { SMALL_DENSE, PIPELINE("8", "4", "") MODULES("attn_norm, core_attn, attn_proj, mlp_norm") },
+  { SMALL_DENSE, PIPELINE("4", "2", ", num_layers_per_virtual_pipeline_stage: 1")
+                     MODULES("core_attn, attn_proj") },
+  { SMALL_MOE, PIPELINE("4", "4", "") MODULES("expert_fc1, moe_act, qkv_linear, core_attn") },
+};
+
+static void test_compiled(void **state)
+{
+  (void)state;
+  uint64_t random = 1;
+  for (uint32_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+    arena a = { 0 };
+    compilation first, steady;
+    tally compiled = { 0 }, mutants = { 0 };
+    const settings *s = small_settings(scenarios[i][0], scenarios[i][1], &a);
+    small_compile(&first, s, ITERATION_WARMUP, &a);
+    small_compile(&steady, s, ITERATION_STEADY, &a);
+    compare(&compiled, &first.plan, NULL);
+    compare(&compiled, &steady.plan, &first.plan);
+    assert_int_equal(compiled.unsafe, 0);
+    assert_int_equal(compiled.shown, 2);
+    compare_mutants(&mutants, &first.plan, NULL, &random);
+    compare_mutants(&mutants, &steady.plan, &first.plan, &random);
+    assert_true(mutants.unsafe > 10 && mutants.shown > 10);
+    compilation_release(&first);
+    compilation_release(&steady);
+    arena_release(&a);
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = { cmocka_unit_test(test_compiled) };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
