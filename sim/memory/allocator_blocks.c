@@ -14,6 +14,10 @@
 #define OWN_SEGMENT_FROM     (10 * MIB)
 #define OWN_SEGMENT_MULTIPLE (2 * MIB)
 
+/* The least rest that becomes a block. */
+#define SMALL_SPLIT_MINIMUM INT64_C(512)
+#define LARGE_SPLIT_MINIMUM (MIB + 1)
+
 /* Segments start at multiples of the largest granule, so that every granule starts at a multiple of
  * its size. */
 #define SEGMENT_ALIGNMENT LARGE_SEGMENT_BYTES
@@ -89,7 +93,7 @@ void block_store_add_pool(block_store *s, uint32_t pool)
 {
   assert(pool < ALLOCATOR_POOLS && s->pools[pool] == NULL);
   s->pools[pool] = zeroed_pool();
-  s->pools[pool]->recent = BLOCK_NONE;
+  free_bins_init(&s->pools[pool]->bins);
 }
 
 /* ---- block records ---- */
@@ -121,31 +125,15 @@ static void delete_block(block_store *s, uint32_t b)
   s->blocks.unused = b;
 }
 
-static inline void flush_recent(block_store *s, block_pool *pool)
-{
-  if (pool->recent == BLOCK_NONE) return;
-  free_bins_insert(&pool->bins, s->blocks.items, pool->recent);
-  pool->recent = BLOCK_NONE;
-}
-
 static inline void free_insert(block_store *s, uint32_t b)
 {
-  block_pool *pool = s->pools[at(s, b)->pool];
-
-  assert(at(s, b)->state == BLOCK_FREE && pool->recent != b);
-  flush_recent(s, pool);
-  pool->recent = b;
+  free_bins_insert(&s->pools[at(s, b)->pool]->bins, s->blocks.items, b);
 }
 
 static inline void free_remove(block_store *s, uint32_t b)
 {
-  block_pool *pool = s->pools[at(s, b)->pool];
-
   assert(at(s, b)->state == BLOCK_FREE);
-  if (pool->recent == b)
-    pool->recent = BLOCK_NONE;
-  else
-    free_bins_remove(&pool->bins, s->blocks.items, b);
+  free_bins_remove(&s->pools[at(s, b)->pool]->bins, s->blocks.items, b);
 }
 
 /* Cuts a new block of the given state off `b`, from `size_bytes` on. It is in no list yet. */
@@ -239,10 +227,14 @@ void block_put_free(block_store *s, uint32_t b)
   free_insert(s, b);
 }
 
-void block_split(block_store *s, uint32_t b, int64_t size_bytes)
+/* Cuts a FREE block that is in no list to `size_bytes`, and frees the rest, if that can be a block. */
+static inline void cut_to(block_store *s, uint32_t b, int64_t size_bytes)
 {
-  assert(at(s, b)->state == BLOCK_FREE && "the rest merges with no neighbour");
-  free_insert(s, cut(s, b, size_bytes, BLOCK_FREE));
+  int64_t rest = at(s, b)->size_bytes - size_bytes;
+  bool fine = s->expandable || !pool_is_large(at(s, b)->pool);
+  assert(rest >= 0 && at(s, b)->state == BLOCK_FREE && "the rest merges with no neighbour");
+  if (rest >= (fine ? SMALL_SPLIT_MINIMUM : LARGE_SPLIT_MINIMUM))
+    free_insert(s, cut(s, b, size_bytes, BLOCK_FREE));
 }
 
 /* ---- best fit ---- */
@@ -257,57 +249,28 @@ static int64_t expandable_size(block_store *s, uint32_t b)
   return v->size_bytes;
 }
 
-/* Takes the first block from `best` on whose successor in the bins could not grow less. `next` is
- * the place after `best`, if there is one (`more`). */
-static uint32_t take_expandable_fit(block_store *s, block_pool *pool, uint32_t best,
-                                    free_place next, bool more)
+/* The first block from the best fit on whose successor in the bins could not grow less. */
+static uint32_t take_expandable_fit(block_store *s, block_pool *pool, int64_t size_bytes)
 {
-  while (more) {
-    if (expandable_size(s, next.block) >= expandable_size(s, best)) break;
-    best = next.block;
-    more = free_bins_next(&pool->bins, s->blocks.items, &next);
-  }
-  assert(expandable_size(s, best) >= at(s, best)->size_bytes);
+  free_place place;
+  if (!free_bins_best_fit(&pool->bins, s->blocks.items, size_bytes, &place)) return BLOCK_NONE;
+  uint32_t best = place.block;
+  while (expandable_size(s, best) > at(s, best)->size_bytes &&
+         free_bins_next(&pool->bins, s->blocks.items, &place) &&
+         expandable_size(s, place.block) < expandable_size(s, best))
+    best = place.block;
+  assert(at(s, best)->size_bytes >= size_bytes);
   free_remove(s, best);
   return best;
-}
-
-/* Whether `recent` fits and precedes the bins' best fit in the order of (size, address). */
-static bool recent_is_best(block_store *s, const block_pool *pool, int64_t size_bytes, bool found,
-                           const free_place *place)
-{
-  if (pool->recent == BLOCK_NONE || at(s, pool->recent)->size_bytes < size_bytes) return false;
-  if (!found) return true;
-  const memory_block *r = at(s, pool->recent), *e = at(s, place->block);
-  return r->size_bytes < e->size_bytes ||
-         (r->size_bytes == e->size_bytes && r->address < e->address);
 }
 
 uint32_t block_take_best_fit(block_store *s, uint32_t pool_number, int64_t size_bytes)
 {
   block_pool *pool = s->pools[pool_number];
-  free_place place;
-  bool found = free_bins_best_fit(&pool->bins, s->blocks.items, size_bytes, &place);
-
-  if (recent_is_best(s, pool, size_bytes, found, &place)) {
-    if (s->expandable) return take_expandable_fit(s, pool, pool->recent, place, found);
-    uint32_t b = pool->recent;
-    pool->recent = BLOCK_NONE;
-    return b;
-  }
-  if (!found) return BLOCK_NONE;
-  uint32_t b = place.block;
-  assert(at(s, b)->size_bytes >= size_bytes);
-  if (!s->expandable || expandable_size(s, b) == at(s, b)->size_bytes) {
-    free_bins_remove_at(&pool->bins, s->blocks.items, &place);
-    return b;
-  }
-  /* A block before unmapped space: only the bins show whether the next block could grow less. */
-  flush_recent(s, pool);
-  found = free_bins_best_fit(&pool->bins, s->blocks.items, size_bytes, &place);
-  assert(found && place.block == b && "`recent` is not better");
-  bool more = free_bins_next(&pool->bins, s->blocks.items, &place);
-  return take_expandable_fit(s, pool, b, place, more);
+  uint32_t b = s->expandable ? take_expandable_fit(s, pool, size_bytes)
+                             : free_bins_take(&pool->bins, s->blocks.items, size_bytes);
+  if (b != BLOCK_NONE) cut_to(s, b, size_bytes);
+  return b;
 }
 
 /* ---- the driver ---- */
@@ -440,13 +403,19 @@ static uint32_t take_expandable(block_store *s, uint32_t pool, int64_t size_byte
   return b;
 }
 
-uint32_t block_take_from_driver(block_store *s, uint32_t pool, int64_t size_bytes)
+static uint32_t take_segment(block_store *s, uint32_t pool, int64_t size_bytes)
 {
-  if (s->expandable) return take_expandable(s, pool, size_bytes);
   int64_t bytes = segment_bytes(pool, size_bytes);
   assert(bytes >= size_bytes);
   if (!driver_gives(s, s->next_address, bytes)) return BLOCK_NONE;
   return new_segment(s, pool, bytes, BLOCK_FREE);
+}
+
+uint32_t block_take_from_driver(block_store *s, uint32_t pool, int64_t size_bytes)
+{
+  uint32_t b = (s->expandable ? take_expandable : take_segment)(s, pool, size_bytes);
+  if (b != BLOCK_NONE) cut_to(s, b, size_bytes);
+  return b;
 }
 
 static void release_segment(block_store *s, uint32_t b)
@@ -492,8 +461,6 @@ static void empty_pool(block_store *s, block_pool *pool)
   } found = { 0 };
   free_place place = { 0 };
 
-  flush_recent(s, pool);
-  assert(pool->recent == BLOCK_NONE);
   /* Collects the blocks first, because releasing them changes the bins. */
   for (bool more = free_bins_best_fit(&pool->bins, s->blocks.items, 1, &place); more;
        more = free_bins_next(&pool->bins, s->blocks.items, &place))

@@ -35,12 +35,8 @@ typedef struct unmapped_array {
   uint32_t count, capacity;
 } unmapped_array;
 
-/* The free blocks are those in the bins and `recent`, the block freed or split off last, or
- * BLOCK_NONE. The next request takes `recent`, or the next free merges with it, so often that it
- * enters the bins only when another block replaces it. */
 typedef struct block_pool {
   free_bins bins;
-  uint32_t recent;
   unmapped_array unmapped;
 } block_pool;
 
@@ -68,15 +64,12 @@ static inline bool pool_is_large(uint32_t pool)
 /* The pool of that number, which a request uses first. */
 void block_store_add_pool(block_store *s, uint32_t pool);
 
-/* Removes the best fit from the free blocks and returns it, or BLOCK_NONE. */
+/* Takes the best fit, cut to `size_bytes` if the rest can be a block: FREE, in no list. BLOCK_NONE: no free
+ * block is large enough. */
 uint32_t block_take_best_fit(block_store *s, uint32_t pool, int64_t size_bytes);
 
-/* Takes new memory from the driver: a block of at least `size_bytes`, not in the bins; BLOCK_NONE
- * when the driver refuses. */
+/* The same with new memory from the driver; BLOCK_NONE when the driver refuses. */
 uint32_t block_take_from_driver(block_store *s, uint32_t pool, int64_t size_bytes);
-
-/* Splits a block that is in no list at `size_bytes`, and frees the rest. */
-void block_split(block_store *s, uint32_t b, int64_t size_bytes);
 
 /* Frees a USED or WAITING block, merged with its free neighbours. */
 void block_put_free(block_store *s, uint32_t b);

@@ -9,8 +9,6 @@
 #include "sim/base/units.h"
 #include "sim/memory/allocator_blocks.h"
 
-#define SMALL_SPLIT_MINIMUM INT64_C(512)
-#define LARGE_SPLIT_MINIMUM (MIB + 1)
 #define REQUEST_LIMIT_BYTES (INT64_C(1) << 50)
 
 /* A freed block that waits for `event` of one stream. */
@@ -154,22 +152,11 @@ static uint32_t pool_of(uint32_t stream, int64_t size_bytes)
   return 2 * stream + (size_bytes > ALLOCATOR_SMALL_BYTES ? 1 : 0);
 }
 
-static bool should_split(const caching_allocator *a, const memory_block *b, int64_t size_bytes)
-{
-  int64_t rest = b->size_bytes - size_bytes;
-
-  assert(rest >= 0);
-  if (!pool_is_large(b->pool) || a->options.expandable_segments) return rest >= SMALL_SPLIT_MINIMUM;
-  return rest >= LARGE_SPLIT_MINIMUM;
-}
-
 static void give_out(caching_allocator *a, uint32_t b, int64_t size_bytes)
 {
-  block_store *s = &a->store;
-
-  if (should_split(a, &s->blocks.items[b], size_bytes)) block_split(s, b, size_bytes);
-  memory_block *v = &s->blocks.items[b];
+  memory_block *v = &a->store.blocks.items[b];
   int64_t tail_bytes = v->size_bytes - size_bytes;
+
   assert(v->state == BLOCK_FREE && tail_bytes == (uint32_t)tail_bytes);
   v->state = BLOCK_USED;
   v->tail_bytes = (uint32_t)tail_bytes;

@@ -10,6 +10,7 @@
 #ifndef OFFSIM_SIM_MEMORY_FREE_BINS_H
 #define OFFSIM_SIM_MEMORY_FREE_BINS_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -18,25 +19,25 @@
 enum {
   FREE_BIN_WORDS = 13, /* 64 bins each: 52 octaves of 16 bins, every int64 multiple of 512 */
   FREE_BIN_COUNT = FREE_BIN_WORDS * 64,
+  FREE_BIN_UNIT_BITS = 9, /* 512 bytes */
+  FREE_BIN_SUB_BITS = 4,  /* bins an octave, as a power of two */
 };
 
-/* Empty when zeroed. */
 typedef struct free_bins {
   uint64_t summary;               /* bit w: words[w] is not zero */
   uint64_t words[FREE_BIN_WORDS]; /* a bit for each bin that is not empty */
-  uint32_t first[FREE_BIN_COUNT]; /* of a bin that is not empty */
+  uint32_t first[FREE_BIN_COUNT]; /* BLOCK_NONE: the bin is empty */
 } free_bins;
+
+void free_bins_init(free_bins *f);
 
 /* A place in the order. Valid until the next insertion or removal. */
 typedef struct free_place {
   uint32_t bin;
-  uint32_t before; /* the block before it in its bin, BLOCK_NONE: it is the first */
   uint32_t block;
 } free_place;
 
 /* `blocks`: all records. */
-void free_bins_insert(free_bins *f, memory_block *blocks, uint32_t block);
-void free_bins_remove(free_bins *f, memory_block *blocks, uint32_t block);
 
 /* The first block of at least `size_bytes`, lowest address first; false if there is none. */
 bool free_bins_best_fit(const free_bins *f, const memory_block *blocks, int64_t size_bytes,
@@ -45,9 +46,93 @@ bool free_bins_best_fit(const free_bins *f, const memory_block *blocks, int64_t 
 /* The next block in the order; false at the end. */
 bool free_bins_next(const free_bins *f, const memory_block *blocks, free_place *place);
 
-void free_bins_remove_at(free_bins *f, memory_block *blocks, const free_place *place);
-
 /* Each bin is sorted and has only free blocks of its sizes; the bitmap says which bins have blocks. */
 bool free_bins_hold(const free_bins *f, const memory_block *blocks);
+
+/* ---- what the allocator does several times for a request: inline ---- */
+
+/* Exact below 2^SUB_BITS units, then the octave and the SUB_BITS bits after the leading one. */
+static inline uint32_t free_bin_of(int64_t size_bytes)
+{
+  uint64_t units = (uint64_t)size_bytes >> FREE_BIN_UNIT_BITS;
+  if (units < (1u << FREE_BIN_SUB_BITS)) return (uint32_t)units;
+  uint32_t shift = 63u - (uint32_t)__builtin_clzll(units) - FREE_BIN_SUB_BITS;
+  return (shift << FREE_BIN_SUB_BITS) + (uint32_t)(units >> shift);
+}
+
+/* First bin at or after `bin` that is not empty; false if there is none. */
+static inline bool free_bins_next_bin(const free_bins *f, uint32_t bin, uint32_t *found)
+{
+  uint32_t word = bin / 64;
+  if (bin >= FREE_BIN_COUNT) return false;
+  uint64_t bits = f->words[word] & (UINT64_MAX << (bin % 64));
+  if (bits == 0) {
+    uint64_t words = f->summary & ~((UINT64_C(2) << word) - 1);
+    if (words == 0) return false;
+    word = (uint32_t)__builtin_ctzll(words);
+    bits = f->words[word];
+  }
+  assert(bits != 0 && "the summary says which words have bits");
+  *found = word * 64 + (uint32_t)__builtin_ctzll(bits);
+  return true;
+}
+
+static inline bool free_block_precedes(const memory_block *a, const memory_block *b)
+{
+  return a->size_bytes < b->size_bytes ||
+         (a->size_bytes == b->size_bytes && a->address < b->address);
+}
+
+static inline void free_bins_insert(free_bins *f, memory_block *blocks, uint32_t block)
+{
+  memory_block *b = &blocks[block];
+  uint32_t bin = free_bin_of(b->size_bytes), *link = &f->first[bin];
+  assert(b->size_bytes > 0 && b->state == BLOCK_FREE);
+  if (*link == BLOCK_NONE) {
+    f->words[bin / 64] |= UINT64_C(1) << (bin % 64);
+    f->summary |= UINT64_C(1) << (bin / 64);
+  }
+  while (*link != BLOCK_NONE && free_block_precedes(&blocks[*link], b))
+    link = &blocks[*link].next_free;
+  assert(*link != block && "it is not there yet");
+  b->next_free = *link;
+  *link = block;
+}
+
+/* Takes out the block that `link` of its bin leads to. */
+static inline void free_bins_unlink(free_bins *f, memory_block *blocks, uint32_t bin,
+                                    uint32_t *link)
+{
+  *link = blocks[*link].next_free;
+  if (f->first[bin] != BLOCK_NONE) return;
+  f->words[bin / 64] &= ~(UINT64_C(1) << (bin % 64));
+  if (f->words[bin / 64] == 0) f->summary &= ~(UINT64_C(1) << (bin / 64));
+}
+
+static inline void free_bins_remove(free_bins *f, memory_block *blocks, uint32_t block)
+{
+  uint32_t bin = free_bin_of(blocks[block].size_bytes), *link = &f->first[bin];
+  while (*link != block) {
+    assert(*link != BLOCK_NONE && "it is in its bin");
+    link = &blocks[*link].next_free;
+  }
+  free_bins_unlink(f, blocks, bin, link);
+}
+
+/* Takes out the block that free_bins_best_fit finds; BLOCK_NONE if there is none. */
+static inline uint32_t free_bins_take(free_bins *f, memory_block *blocks, int64_t size_bytes)
+{
+  uint32_t bin = free_bin_of(size_bytes), *link = &f->first[bin];
+  assert(size_bytes > 0);
+  while (*link != BLOCK_NONE && blocks[*link].size_bytes < size_bytes)
+    link = &blocks[*link].next_free;
+  if (*link == BLOCK_NONE) {
+    if (!free_bins_next_bin(f, bin + 1, &bin)) return BLOCK_NONE;
+    link = &f->first[bin];
+  }
+  uint32_t block = *link;
+  free_bins_unlink(f, blocks, bin, link);
+  return block;
+}
 
 #endif
