@@ -8,20 +8,23 @@
 #include "sim/memory/caching_allocator.h"
 #include "sim/memory/pinned_pool.h"
 
-/* An event of the on-the-clock replay is the time at which it happens. */
+/* An event of the on-the-clock replay is the time at which it happens, since the first iteration began. */
 typedef struct clock_events {
   struct {
     int64_t *items;
     uint32_t count, capacity;
   } at_ps;
-  int64_t now_ps;
+  const rank_timeline *times; /* of the current iteration; NULL: its plan needs none */
+  int64_t origin_ps;          /* when it began */
+  uint32_t op;                /* at which the host thread is */
+  bool waited;                /* the host thread has waited for all of them */
 } clock_events;
 
 /* Instead of a buffer's block: the buffer is not alive. (An empty buffer is alive without a
  * block.) */
 #define NOT_ALIVE (ALLOCATOR_NO_BLOCK - 1)
 
-#define NO_OP HOLD_FOR_NOTHING
+#define NO_OP MEMORY_NO_OP
 
 /* A buffer that an iteration finds or leaves, with its blocks in both allocators. */
 typedef struct lasting_buffer {
@@ -42,19 +45,20 @@ struct replay {
   caching_allocator *on_clock;
   pinned_pool *host;
   clock_events events;
-  int64_t origin_ps; /* when the current iteration began, since the first one began */
   memory_curve *curve;
-  hold_list refused;   /* of this iteration */
-  lasting_array left;  /* by the last iteration, sorted */
-  lasting_array found; /* by the current one, sorted */
-  bool has_left;       /* there is a last iteration */
+  memory_ops own;        /* of the plan that the current iteration was given */
+  const memory_ops *ops; /* of the current iteration; NULL: replay_again may not follow */
+  hold_list refused;     /* of this iteration */
+  lasting_array left;    /* by the last iteration, sorted */
+  lasting_array found;   /* by the current one, sorted */
+  bool has_left;         /* there is a last iteration */
 };
 
 static bool event_done(void *context, uint32_t event)
 {
   const clock_events *e = context;
-  assert(event < e->at_ps.count);
-  return e->at_ps.items[event] <= e->now_ps;
+  assert(event < e->at_ps.count && e->times != NULL);
+  return e->waited || e->at_ps.items[event] <= e->origin_ps + e->times->start_ps[e->op];
 }
 
 replay *replay_new(const replay_options *o, arena *a)
@@ -80,6 +84,8 @@ replay *replay_copy(const replay *r, arena *a)
   replay *copy = ARENA_NEW(a, replay);
   *copy = *r;
   copy->curve = NULL;
+  copy->own = (memory_ops){ 0 };
+  copy->ops = NULL;
   if (r->in_order != NULL) copy->in_order = caching_allocator_copy(r->in_order, NULL);
   copy->on_clock = caching_allocator_copy(r->on_clock, &copy->events);
   copy->host = pinned_pool_copy(r->host, &copy->events);
@@ -104,6 +110,7 @@ void replay_release(replay *r)
   ARRAY_FREE(&r->left);
   ARRAY_FREE(&r->found);
   ARRAY_FREE(&r->refused);
+  memory_ops_release(&r->own);
 }
 
 bool replay_needs_times(const rank_plan *p)
@@ -117,6 +124,58 @@ bool replay_needs_times(const rank_plan *p)
   return false;
 }
 
+/* The ops, issued last to a stream, whose end freed blocks wait for, in the order in which they are asked. */
+typedef struct awaited_queue {
+  uint32_t *items;
+  uint32_t count, capacity;
+  uint32_t done;
+} awaited_queue;
+
+/* Asks at op `at` what is done, with both times. A stream's ops end in order, so that the first answer which
+ * differs is that of the head. */
+static bool answers_alike(awaited_queue *q, uint32_t at, const rank_timeline *a,
+                          const rank_timeline *b)
+{
+  for (; q->done < q->count; q->done++) {
+    uint32_t op = q->items[q->done];
+    bool done = a->end_ps[op] <= a->start_ps[at];
+    if (done != (b->end_ps[op] <= b->start_ps[at])) return false;
+    if (!done) return true;
+  }
+  return true;
+}
+
+bool replay_is_same(const memory_ops *m, const rank_timeline *a, const rank_timeline *b)
+{
+  if (a == b) return true;
+  bool same = true;
+  uint32_t waiting = 0;                  /* bit s: queues[s] has ops */
+  awaited_queue queues[STREAMS] = { 0 }; /* by stream; of the host: for its buffers */
+  for (uint32_t i = 0; i < m->ops.count && same; i++) {
+    const memory_op *o = &m->ops.items[i];
+    uint32_t asked = o->kind == MEMORY_HOST_TAKE ? waiting & 1u << STREAM_HOST
+                     : o->kind == MEMORY_TAKE    ? waiting & ~(1u << STREAM_HOST)
+                                                 : 0;
+    for (; asked != 0 && same; asked &= asked - 1)
+      same = answers_alike(&queues[__builtin_ctz(asked)], o->op, a, b);
+    for (uint32_t u = o->first_use; u < o->first_use + o->use_count; u++) {
+      const memory_use *use = &m->uses.items[u];
+      uint32_t queue = o->kind == MEMORY_RETURN ? use->stream : STREAM_HOST;
+      if (use->op == MEMORY_NO_OP) continue;
+      *ARRAY_PUSH(&queues[queue]) = use->op;
+      waiting |= 1u << queue;
+    }
+  }
+  for (uint32_t s = 0; s < STREAMS; s++)
+    ARRAY_FREE(&queues[s]);
+  /* A refused request waits for an op, unless all that was issued ended with the iteration's beginning: so an
+   * op ends there with both times or with none. */
+  int64_t differs = 0;
+  for (uint32_t i = 0; i < m->plan->ops.count; i++)
+    differs |= (a->end_ps[i] - 1) ^ (b->end_ps[i] - 1);
+  return same && differs >= 0;
+}
+
 void replay_keep_curve(replay *r, memory_curve *curve)
 {
   r->curve = curve;
@@ -127,14 +186,16 @@ void replay_keep_curve(replay *r, memory_curve *curve)
 typedef struct pass {
   replay *r;
   const rank_plan *plan;
+  const memory_ops *ops;
   const rank_timeline *timeline;
   uint32_t *in_order;     /* by buffer: its block, or NOT_ALIVE; NULL: one allocator, or on the
                            * clock alone */
   uint32_t *on_clock;     /* by buffer: its block, or the handle of host memory */
-  uint32_t last[STREAMS]; /* by stream: the last op issued so far, or NO_OP */
-  uint32_t last_back;     /* the last copy back issued so far */
-  uint32_t last_awaited;  /* the op that ends last of those that freed blocks wait for */
-  bool again;             /* the program-order figures stay those of the iteration before */
+  uint32_t last[STREAMS]; /* by stream: the last op issued before `issued`, or NO_OP */
+  uint32_t issued;
+  uint32_t last_awaited; /* the op that ends last of those that freed blocks wait for */
+  uint64_t driver_calls; /* so far */
+  bool again;            /* the program-order figures stay those of the iteration before */
   replay_result out;
 } pass;
 
@@ -156,31 +217,19 @@ static void count(allocator_measure *m, int64_t bytes)
   m->peak_bytes = max_i64(m->peak_bytes, m->current_bytes);
 }
 
-static int64_t rounded_bytes(const pass *p, uint32_t id)
+static const plan_buffer *buffer_of(const pass *p, const memory_op *m)
 {
-  return round_up(p->plan->buffers.items[id].bytes, ALLOCATOR_ROUNDING_BYTES);
+  return &p->plan->buffers.items[m->buffer];
 }
 
-static bool may_have_tail(const replay *r, int64_t requested_bytes)
+static int64_t rounded_bytes(const pass *p, const memory_op *m)
 {
-  return r->in_order != NULL && requested_bytes > ALLOCATOR_SMALL_BYTES;
+  return round_up(buffer_of(p, m)->bytes, ALLOCATOR_ROUNDING_BYTES);
 }
 
-static void take_in_order(pass *p, uint32_t id)
+static bool may_have_tail(const replay *r, int64_t bytes)
 {
-  replay *r = p->r;
-  int64_t bytes = rounded_bytes(p, id), allocated_bytes = bytes;
-  assert(p->in_order[id] == NOT_ALIVE && "a buffer is allocated once");
-  p->in_order[id] = ALLOCATOR_NO_BLOCK;
-  if (may_have_tail(r, bytes)) {
-    uint8_t stream = p->plan->buffers.items[id].stream;
-    allocator_status status = caching_allocator_alloc(r->in_order, stream, bytes, &p->in_order[id]);
-    assert(status == ALLOCATOR_OK && "unlimited memory refuses no request");
-    (void)status;
-    allocated_bytes = caching_allocator_block_bytes(r->in_order, p->in_order[id]);
-  }
-  count(&r->counted.requested, bytes);
-  count(&r->counted.allocated, allocated_bytes);
+  return r->in_order != NULL && bytes > ALLOCATOR_SMALL_BYTES;
 }
 
 static void note_allocated(pass *p, uint32_t op)
@@ -192,17 +241,30 @@ static void note_allocated(pass *p, uint32_t op)
   }
 }
 
-static void alloc_in_order(pass *p, uint32_t id, uint32_t op)
-{
-  take_in_order(p, id);
-  note_allocated(p, op);
-}
-
-static void free_in_order(pass *p, uint32_t id)
+static void take_in_order(pass *p, const memory_op *m)
 {
   replay *r = p->r;
-  int64_t bytes = rounded_bytes(p, id), allocated_bytes = bytes;
-  uint32_t block = p->in_order[id];
+  int64_t bytes = rounded_bytes(p, m), allocated_bytes = bytes;
+  uint32_t *block = &p->in_order[m->buffer];
+  assert(*block == NOT_ALIVE && "a buffer is allocated once");
+  *block = ALLOCATOR_NO_BLOCK;
+  if (may_have_tail(r, bytes)) {
+    allocator_status status =
+        caching_allocator_alloc(r->in_order, buffer_of(p, m)->stream, bytes, block);
+    assert(status == ALLOCATOR_OK && "unlimited memory refuses no request");
+    (void)status;
+    allocated_bytes = caching_allocator_block_bytes(r->in_order, *block);
+  }
+  count(&r->counted.requested, bytes);
+  count(&r->counted.allocated, allocated_bytes);
+  note_allocated(p, m->op);
+}
+
+static void return_in_order(pass *p, const memory_op *m)
+{
+  replay *r = p->r;
+  int64_t bytes = rounded_bytes(p, m), allocated_bytes = bytes;
+  uint32_t block = p->in_order[m->buffer];
   assert(block != NOT_ALIVE && "... and freed once");
   if (may_have_tail(r, bytes)) {
     allocated_bytes = caching_allocator_block_bytes(r->in_order, block);
@@ -210,35 +272,41 @@ static void free_in_order(pass *p, uint32_t id)
   }
   count(&r->counted.requested, -bytes);
   count(&r->counted.allocated, -allocated_bytes);
-  p->in_order[id] = NOT_ALIVE;
+  p->in_order[m->buffer] = NOT_ALIVE;
 }
 
 /* Records of host memory and files only whether they are alive. */
-static void note_on_host(pass *p, const plan_op *o)
+static void note_on_host(pass *p, const memory_op *m)
 {
-  assert(o->kind != OP_HOST_ALLOC || p->in_order[o->arg] == NOT_ALIVE);
-  assert(o->kind != OP_HOST_FREE || p->in_order[o->arg] != NOT_ALIVE);
-  if (o->kind == OP_HOST_ALLOC)
-    p->in_order[o->arg] = ALLOCATOR_NO_BLOCK;
-  else if (o->kind == OP_HOST_FREE)
-    p->in_order[o->arg] = NOT_ALIVE;
+  bool takes = m->kind == MEMORY_HOST_TAKE;
+  assert((p->in_order[m->buffer] == NOT_ALIVE) == takes);
+  p->in_order[m->buffer] = takes ? ALLOCATOR_NO_BLOCK : NOT_ALIVE;
+}
+
+/* From op `*next` to before `end`, the value is the same. */
+static void draw(int64_t *curve, uint32_t *next, uint32_t end, int64_t value)
+{
+  while (*next < end)
+    curve[(*next)++] = value;
 }
 
 static void run_in_order(pass *p)
 {
   assert(p->in_order != NULL && "the program-order replay runs once an iteration");
   int64_t *curve = p->r->curve != NULL ? p->r->curve->allocated_bytes : NULL;
-  const allocator_stats *stats = stats_in_order(p->r);
-  for (uint32_t i = 0; i < p->plan->ops.count; i++) {
-    const plan_op *o = &p->plan->ops.items[i];
-    if (o->kind == OP_ALLOC)
-      alloc_in_order(p, o->arg, i);
-    else if (o->kind == OP_FREE)
-      free_in_order(p, o->arg);
-    else if (o->stream == STREAM_HOST)
-      note_on_host(p, o);
-    if (curve != NULL) curve[i] = stats->allocated.current_bytes;
+  const allocator_measure *allocated = &stats_in_order(p->r)->allocated;
+  uint32_t drawn = 0;
+  for (uint32_t i = 0; i < p->ops->ops.count; i++) {
+    const memory_op *m = &p->ops->ops.items[i];
+    if (curve != NULL) draw(curve, &drawn, m->op, allocated->current_bytes);
+    if (m->kind == MEMORY_TAKE)
+      take_in_order(p, m);
+    else if (m->kind == MEMORY_RETURN)
+      return_in_order(p, m);
+    else
+      note_on_host(p, m);
   }
+  if (curve != NULL) draw(curve, &drawn, p->plan->ops.count, allocated->current_bytes);
 }
 
 static void reset_peaks(replay *r)
@@ -267,9 +335,13 @@ static uint32_t later(const pass *p, uint32_t a, uint32_t b)
  * unmap granules of an expandable segment, PyTorch waits for blocks that other streams use, then
  * for the segment's stream. Blocks that still wait from the previous iteration wait for no op of
  * this one. */
-static uint32_t awaited_to_give_back(const pass *p, uint32_t stream)
+static uint32_t awaited_to_give_back(pass *p, uint32_t op, uint32_t stream)
 {
-  assert(stream < STREAM_HOST);
+  assert(stream < STREAM_HOST && p->issued <= op);
+  for (; p->issued < op; p->issued++) {
+    const plan_op *o = &p->plan->ops.items[p->issued];
+    if (op_runs_on_stream((op_kind)o->kind)) p->last[o->stream] = p->issued;
+  }
   if (p->r->options.expandable_segments) return later(p, p->last[stream], p->last_awaited);
   uint32_t last = NO_OP;
   for (uint32_t s = 0; s < STREAMS; s++)
@@ -284,126 +356,102 @@ static uint64_t driver_calls(const allocator_stats *s)
 
 /* After the driver's first refusal the allocator has returned its cached memory. From there on, it
  * takes from the driver what it has returned. */
-static void note_driver_calls(pass *p, uint32_t op, uint32_t stream, uint64_t calls, bool refused)
+static void note_driver_calls(pass *p, const memory_op *m, uint64_t calls, bool refused)
 {
   const hold_list *noted = &p->r->refused;
-  assert(calls <= UINT32_MAX);
-  assert(noted->count == 0 || noted->items[noted->count - 1].at <= op);
-  if (calls > 0 && (refused || p->r->refused.count > 0))
+  assert(calls > 0 && calls <= UINT32_MAX);
+  assert(noted->count == 0 || noted->items[noted->count - 1].at <= m->op);
+  if (refused || noted->count > 0)
     *ARRAY_PUSH(&p->r->refused) =
-        (host_hold){ .at = op,
-                     .until = refused && p->timeline != NULL ? awaited_to_give_back(p, stream)
-                                                             : HOLD_FOR_NOTHING,
+        (host_hold){ .at = m->op,
+                     .until = refused && p->timeline != NULL
+                                  ? awaited_to_give_back(p, m->op, buffer_of(p, m)->stream)
+                                  : HOLD_FOR_NOTHING,
                      .driver_calls = (uint32_t)calls };
 }
 
-static uint32_t block_on_clock(pass *p, uint32_t op, uint32_t stream, int64_t bytes)
+/* The host thread waits for what uses freed blocks, and asks again. */
+static allocator_status ask_again(pass *p, const memory_op *m)
 {
-  uint32_t block = ALLOCATOR_NO_BLOCK;
-  caching_allocator *a = p->r->on_clock;
-  const allocator_stats *stats = caching_allocator_stats(a);
-  uint64_t retries = stats->retries, calls = driver_calls(stats);
-  allocator_status status = caching_allocator_alloc(a, stream, bytes, &block);
-  if (status == ALLOCATOR_NEEDS_EVENTS) {
-    int64_t held_ps = p->r->events.now_ps;
-    p->r->events.now_ps = INT64_MAX;
-    status = caching_allocator_alloc_after_events(a, stream, bytes, &block);
-    p->r->events.now_ps = held_ps;
-  }
-  assert(status != ALLOCATOR_NEEDS_EVENTS && (status == ALLOCATOR_OK || stats->retries > retries));
-  if (status == ALLOCATOR_OUT_OF_MEMORY) p->out.out_of_memory = true;
-  if (p->r->options.one_allocator && !p->out.parted)
-    p->out.parted = stats->retries > retries || caching_allocator_pending(a) > 0;
-  note_driver_calls(p, op, stream, driver_calls(stats) - calls, stats->retries > retries);
-  return block;
+  const plan_buffer *b = buffer_of(p, m);
+  p->r->events.waited = true;
+  allocator_status status = caching_allocator_alloc_after_events(p->r->on_clock, b->stream,
+                                                                 b->bytes, &p->on_clock[m->buffer]);
+  p->r->events.waited = false;
+  assert(status != ALLOCATOR_NEEDS_EVENTS);
+  return status;
 }
 
-static void alloc_on_clock(pass *p, uint32_t id, uint32_t op)
+static void take_block(pass *p, const memory_op *m)
 {
-  assert(p->on_clock[id] == NOT_ALIVE && "a buffer is allocated once");
-  const plan_buffer *b = &p->plan->buffers.items[id];
-  p->on_clock[id] =
-      p->out.out_of_memory ? ALLOCATOR_NO_BLOCK : block_on_clock(p, op, b->stream, b->bytes);
-  if (p->r->options.one_allocator) note_allocated(p, op);
+  caching_allocator *a = p->r->on_clock;
+  const allocator_stats *stats = caching_allocator_stats(a);
+  uint64_t retries = stats->retries;
+  const plan_buffer *b = buffer_of(p, m);
+  p->r->events.op = m->op;
+  allocator_status status =
+      caching_allocator_alloc(a, b->stream, b->bytes, &p->on_clock[m->buffer]);
+  if (status == ALLOCATOR_NEEDS_EVENTS) status = ask_again(p, m);
+  if (status == ALLOCATOR_OUT_OF_MEMORY) p->out.out_of_memory = true;
+  bool refused = stats->retries > retries;
+  assert(status == ALLOCATOR_OK || refused);
+  if (p->r->options.one_allocator && !p->out.parted)
+    p->out.parted = refused || caching_allocator_pending(a) > 0;
+  uint64_t calls = driver_calls(stats);
+  if (calls != p->driver_calls) note_driver_calls(p, m, calls - p->driver_calls, refused);
+  p->driver_calls = calls;
+}
+
+static void take_on_clock(pass *p, const memory_op *m)
+{
+  assert(p->on_clock[m->buffer] == NOT_ALIVE && "a buffer is allocated once");
+  p->on_clock[m->buffer] = ALLOCATOR_NO_BLOCK;
+  if (!p->out.out_of_memory) take_block(p, m);
+  if (p->r->options.one_allocator) note_allocated(p, m->op);
 }
 
 static uint32_t event_after(pass *p, uint32_t op)
 {
   assert(op == NO_OP || op < p->plan->ops.count);
-  *ARRAY_PUSH(&p->r->events.at_ps) = p->r->origin_ps + op_end_ps(p, op);
+  *ARRAY_PUSH(&p->r->events.at_ps) = p->r->events.origin_ps + op_end_ps(p, op);
   return p->r->events.at_ps.count - 1;
 }
 
-/* The block waits for everything issued so far to the marked streams. */
-static void free_on_clock(pass *p, uint32_t id, uint32_t streams)
+static void return_on_clock(pass *p, const memory_op *m)
 {
   allocator_use uses[STREAMS];
-  uint32_t count = 0;
-  assert(streams >> STREAMS == 0 && p->on_clock[id] != NOT_ALIVE);
-  for (uint32_t left = streams; left != 0; left &= left - 1) {
-    uint32_t stream = (uint32_t)__builtin_ctz(left);
-    uint32_t last = p->last[stream];
-    uses[count++] = (allocator_use){ stream, event_after(p, last) };
-    p->last_awaited = later(p, last, p->last_awaited);
+  assert(m->use_count <= STREAMS && p->on_clock[m->buffer] != NOT_ALIVE);
+  for (uint32_t i = 0; i < m->use_count; i++) {
+    const memory_use *use = &p->ops->uses.items[m->first_use + i];
+    uses[i] = (allocator_use){ use->stream, event_after(p, use->op) };
+    p->last_awaited = later(p, use->op, p->last_awaited);
   }
-  caching_allocator_free_after(p->r->on_clock, p->on_clock[id], uses, count);
-  assert(count <= STREAMS && p->r->events.at_ps.count >= count);
-  p->on_clock[id] = NOT_ALIVE;
+  caching_allocator_free_after(p->r->on_clock, p->on_clock[m->buffer], uses, m->use_count);
+  p->on_clock[m->buffer] = NOT_ALIVE;
 }
 
-static void host_alloc(pass *p, uint32_t id)
+static void host_take(pass *p, const memory_op *m)
 {
-  const plan_buffer *b = &p->plan->buffers.items[id];
-  assert(b->stream == STREAM_HOST && p->on_clock[id] == NOT_ALIVE);
-  p->on_clock[id] = ALLOCATOR_NO_BLOCK;
+  const plan_buffer *b = buffer_of(p, m);
+  assert(b->stream == STREAM_HOST && p->on_clock[m->buffer] == NOT_ALIVE);
+  p->r->events.op = m->op;
+  p->on_clock[m->buffer] = ALLOCATOR_NO_BLOCK;
   if (b->purpose != CLASS_PINNED_HOST) return;
   pinned_buffer taken = b->host_key != 0 ? pinned_pool_take(p->r->host, b->host_key, b->bytes)
                                          : pinned_alloc(p->r->host, b->bytes);
-  p->on_clock[id] = taken.handle;
+  p->on_clock[m->buffer] = taken.handle;
 }
 
-/* A buffer without a pool is reusable when the last copy back that was issued is done; Megatron's
- * pool does not wait. */
-static void host_free(pass *p, uint32_t id)
+static void host_return(pass *p, const memory_op *m)
 {
-  const plan_buffer *b = &p->plan->buffers.items[id];
-  uint32_t handle = p->on_clock[id];
-  assert(handle != NOT_ALIVE);
-  p->on_clock[id] = NOT_ALIVE;
-  if (b->purpose != CLASS_PINNED_HOST) return;
-  if (b->host_key != 0)
+  uint32_t handle = p->on_clock[m->buffer];
+  assert(handle != NOT_ALIVE && m->use_count <= 1);
+  p->on_clock[m->buffer] = NOT_ALIVE;
+  if (buffer_of(p, m)->purpose != CLASS_PINNED_HOST) return;
+  if (m->use_count == 0)
     pinned_pool_give(p->r->host, handle);
   else
-    pinned_free_after(p->r->host, handle, event_after(p, p->last_back));
-}
-
-static void pass_time(pass *p, uint32_t op)
-{
-  if (p->timeline == NULL) return;
-  int64_t now_ps = p->r->origin_ps + p->timeline->start_ps[op];
-  assert(now_ps >= p->r->events.now_ps && "the host thread's time never goes back");
-  p->r->events.now_ps = now_ps;
-}
-
-/* Tests in order of frequency, not a switch, whose jump would be mispredicted every other op. */
-static void replay_on_clock(pass *p, uint32_t i)
-{
-  const plan_op *o = &p->plan->ops.items[i];
-  prefetch_ops(p->plan, i);
-  if (o->kind == OP_ALLOC) {
-    pass_time(p, i);
-    alloc_on_clock(p, o->arg, i);
-  } else if (o->kind == OP_FREE) {
-    free_on_clock(p, o->arg, o->operands);
-  } else if (o->stream != STREAM_HOST) {
-    p->last[o->stream] = i;
-    p->last_back = o->kind == OP_H2D ? i : p->last_back;
-  } else if (o->kind == OP_HOST_ALLOC) {
-    pass_time(p, i);
-    host_alloc(p, o->arg);
-  } else if (o->kind == OP_HOST_FREE) {
-    host_free(p, o->arg);
-  }
+    pinned_free_after(p->r->host, handle, event_after(p, p->ops->uses.items[m->first_use].op));
 }
 
 static bool runs_on_clock(const pass *p)
@@ -411,19 +459,36 @@ static bool runs_on_clock(const pass *p)
   return p->timeline != NULL || p->r->options.one_allocator;
 }
 
+/* What the ops before `end` have left as it is now. */
+static void draw_clock(const pass *p, uint32_t *next, uint32_t end)
+{
+  const memory_curve *curve = p->r->curve;
+  const allocator_stats *stats = caching_allocator_stats(p->r->on_clock);
+  for (; *next < end; (*next)++) {
+    if (p->r->options.one_allocator && !p->again)
+      curve->allocated_bytes[*next] = stats->allocated.current_bytes;
+    curve->live_bytes[*next] = stats->active.current_bytes;
+    curve->reserved_bytes[*next] = stats->reserved.current_bytes;
+  }
+}
+
 static void run_on_clock(pass *p)
 {
-  assert(runs_on_clock(p) && p->r->origin_ps >= 0);
-  memory_curve *curve = p->r->curve;
-  const allocator_stats *stats = caching_allocator_stats(p->r->on_clock);
-  for (uint32_t i = 0; i < p->plan->ops.count; i++) {
-    replay_on_clock(p, i);
-    if (curve == NULL) continue;
-    if (p->r->options.one_allocator && !p->again)
-      curve->allocated_bytes[i] = stats->allocated.current_bytes;
-    curve->live_bytes[i] = stats->active.current_bytes;
-    curve->reserved_bytes[i] = stats->reserved.current_bytes;
+  uint32_t drawn = 0;
+  assert(runs_on_clock(p) && p->r->events.origin_ps >= 0);
+  for (uint32_t i = 0; i < p->ops->ops.count; i++) {
+    const memory_op *m = &p->ops->ops.items[i];
+    if (p->r->curve != NULL) draw_clock(p, &drawn, m->op);
+    if (m->kind == MEMORY_TAKE)
+      take_on_clock(p, m);
+    else if (m->kind == MEMORY_RETURN)
+      return_on_clock(p, m);
+    else if (m->kind == MEMORY_HOST_TAKE)
+      host_take(p, m);
+    else
+      host_return(p, m);
   }
+  if (p->r->curve != NULL) draw_clock(p, &drawn, p->plan->ops.count);
 }
 
 static bool is_on_host(const plan_buffer *b)
@@ -433,17 +498,11 @@ static bool is_on_host(const plan_buffer *b)
 
 static void take_new_resident(pass *p, uint32_t id)
 {
+  const plan_buffer *b = &p->plan->buffers.items[id];
+  memory_op taken = { .buffer = id, .kind = is_on_host(b) ? MEMORY_HOST_TAKE : MEMORY_TAKE };
   assert(id < p->plan->residents);
-  bool on_host = is_on_host(&p->plan->buffers.items[id]);
-  if (p->in_order != NULL && on_host)
-    p->in_order[id] = ALLOCATOR_NO_BLOCK;
-  else if (p->in_order != NULL)
-    alloc_in_order(p, id, 0);
-  if (!runs_on_clock(p)) return;
-  if (on_host)
-    host_alloc(p, id);
-  else
-    alloc_on_clock(p, id, 0);
+  if (p->in_order != NULL) (is_on_host(b) ? note_on_host : take_in_order)(p, &taken);
+  if (runs_on_clock(p)) (is_on_host(b) ? host_take : take_on_clock)(p, &taken);
 }
 
 /* ---- from one iteration to the next: residents are what the last one left ------------------------- */
@@ -563,14 +622,17 @@ static uint32_t *new_blocks(const rank_plan *rank)
   return blocks;
 }
 
-static pass begin_iteration(replay *r, const rank_plan *rank, const rank_timeline *t)
+static pass begin_iteration(replay *r, const memory_ops *m, const rank_timeline *t)
 {
-  pass p = { .r = r, .plan = rank, .timeline = t, .last_back = NO_OP, .last_awaited = NO_OP };
+  pass p = { .r = r, .plan = m->plan, .ops = m, .timeline = t, .last_awaited = NO_OP };
   for (uint32_t s = 0; s < STREAMS; s++)
     p.last[s] = NO_OP;
-  assert(rank->residents <= rank->buffers.count && (t == NULL || t->end_of_rank_ps >= 0));
+  assert(m->plan->residents <= m->plan->buffers.count && (t == NULL || t->end_of_rank_ps >= 0));
+  r->ops = m;
+  r->events.times = t;
   r->refused.count = 0;
-  p.on_clock = new_blocks(rank);
+  p.driver_calls = driver_calls(caching_allocator_stats(r->on_clock));
+  p.on_clock = new_blocks(m->plan);
   return p;
 }
 
@@ -583,17 +645,17 @@ static replay_result end_iteration(pass *p)
     leave_residents(p);
   fill_result(p);
   pinned_pool_reset(r->host);
-  r->origin_ps += p->timeline != NULL ? p->timeline->end_of_rank_ps : 0;
-  assert(r->origin_ps >= 0 && "time never goes back");
+  r->events.origin_ps += p->timeline != NULL ? p->timeline->end_of_rank_ps : 0;
+  assert(r->events.origin_ps >= 0 && "time never goes back");
   free(p->in_order);
   free(p->on_clock);
   return p->out;
 }
 
-replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_timeline *t)
+replay_result replay_ops(replay *r, const memory_ops *m, const rank_timeline *t)
 {
-  pass p = begin_iteration(r, rank, t);
-  if (!r->options.one_allocator && !r->options.clock_alone) p.in_order = new_blocks(rank);
+  pass p = begin_iteration(r, m, t);
+  if (!r->options.one_allocator && !r->options.clock_alone) p.in_order = new_blocks(m->plan);
   reset_peaks(r);
   take_residents(&p);
   p.out.allocated_start_bytes = stats_in_order(r)->allocated.current_bytes;
@@ -604,11 +666,18 @@ replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_time
   return end_iteration(&p);
 }
 
-replay_result replay_again(replay *r, const rank_plan *rank, const rank_timeline *t)
+replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_timeline *t)
 {
-  pass p = begin_iteration(r, rank, t);
+  memory_ops_release(&r->own);
+  r->own = memory_ops_new(rank);
+  return replay_ops(r, &r->own, t);
+}
+
+replay_result replay_again(replay *r, const rank_timeline *t)
+{
+  assert(r->ops != NULL && t != NULL && r->left.count == r->ops->plan->residents);
+  pass p = begin_iteration(r, r->ops, t);
   p.again = true;
-  assert(t != NULL && r->left.count == rank->residents);
   reset_peaks(r);
   take_residents(&p);
   p.out.allocated_start_bytes = stats_in_order(r)->allocated.current_bytes;

@@ -19,6 +19,7 @@
 #include "sim/base/diag.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/holds.h"
+#include "sim/engine/memory_ops.h"
 
 typedef struct replay_options {
   int64_t capacity_bytes; /* device memory for the framework; the program-order replay has no
@@ -51,6 +52,10 @@ typedef struct replay_result {
 
 typedef struct replay replay;
 
+/* Whether a replay comes to the same with both times of a plan, but for the ops that its refused requests
+ * wait for: no request has moved past the end of an op that a block waits for. */
+bool replay_is_same(const memory_ops *m, const rank_timeline *a, const rank_timeline *b);
+
 /* Whether a freed block waits for a stream, or a host buffer for a copy. Else no figure depends on times. */
 bool replay_needs_times(const rank_plan *p);
 
@@ -62,13 +67,15 @@ void replay_release(replay *r);
 /* Runs one iteration of a rank. `t` may be NULL: then only the program-order figures are filled; with
  * one allocator all, of a plan that does not need times. */
 replay_result replay_iteration(replay *r, const rank_plan *p, const rank_timeline *t);
+/* The same for several replays of a plan, which share the list of its ops. */
+replay_result replay_ops(replay *r, const memory_ops *m, const rank_timeline *t);
 
 /* Requests that the driver refused in the last iteration, as replay_result has them. */
 const hold_list *replay_refused(const replay *r);
 
 /* The iteration before once more, with the same plan and times, on the clock alone: the
  * program-order figures are what the iteration before left. Only replay_again may follow. */
-replay_result replay_again(replay *r, const rank_plan *p, const rank_timeline *t);
+replay_result replay_again(replay *r, const rank_timeline *t);
 
 /* Memory after each op, in program order: for plots and traces. */
 typedef struct memory_curve {

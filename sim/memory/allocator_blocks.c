@@ -104,7 +104,7 @@ static memory_block *at(block_store *s, uint32_t b)
 }
 
 /* An uninitialised record: a reused one or a new one. */
-static uint32_t new_block(block_store *s)
+static inline uint32_t new_block(block_store *s)
 {
   uint32_t b = s->blocks.unused;
 
@@ -137,7 +137,7 @@ static inline void free_remove(block_store *s, uint32_t b)
 }
 
 /* Cuts a new block of the given state off `b`, from `size_bytes` on. It is in no list yet. */
-static uint32_t cut(block_store *s, uint32_t b, int64_t size_bytes, block_state state)
+static inline uint32_t cut(block_store *s, uint32_t b, int64_t size_bytes, block_state state)
 {
   uint32_t rest = new_block(s);
   memory_block *v = at(s, b), *r = at(s, rest);

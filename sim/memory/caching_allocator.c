@@ -71,14 +71,13 @@ void caching_allocator_delete(caching_allocator *a)
 
 /* ---- counting ---- */
 
-static void count_up(allocator_measure *m, int64_t bytes)
+static inline void count_up(allocator_measure *m, int64_t bytes)
 {
-  assert(bytes > 0);
   m->current_bytes += bytes;
-  if (m->current_bytes > m->peak_bytes) m->peak_bytes = m->current_bytes;
+  m->peak_bytes = max_i64(m->current_bytes, m->peak_bytes);
 }
 
-static void count_down(allocator_measure *m, int64_t bytes)
+static inline void count_down(allocator_measure *m, int64_t bytes)
 {
   m->current_bytes -= bytes;
   assert(m->current_bytes >= 0);
@@ -97,7 +96,7 @@ static void copy_driver_counts(caching_allocator *a)
 
 /* ---- events ---- */
 
-static void return_block(caching_allocator *a, uint32_t b)
+static inline void return_block(caching_allocator *a, uint32_t b)
 {
   assert(a->store.blocks.items[b].event_count == 0 && "no stream reads it");
   count_down(&a->stats.active, a->store.blocks.items[b].size_bytes);
@@ -147,12 +146,12 @@ uint32_t caching_allocator_pending(const caching_allocator *a)
 
 /* ---- requests ---- */
 
-static uint32_t pool_of(uint32_t stream, int64_t size_bytes)
+static inline uint32_t pool_of(uint32_t stream, int64_t size_bytes)
 {
   return 2 * stream + (size_bytes > ALLOCATOR_SMALL_BYTES ? 1 : 0);
 }
 
-static void give_out(caching_allocator *a, uint32_t b, int64_t size_bytes)
+static inline void give_out(caching_allocator *a, uint32_t b, int64_t size_bytes)
 {
   memory_block *v = &a->store.blocks.items[b];
   int64_t tail_bytes = v->size_bytes - size_bytes;
@@ -181,7 +180,7 @@ static uint32_t take_after_emptying(caching_allocator *a, uint32_t pool, int64_t
   return take_from_driver(a, pool, size_bytes);
 }
 
-static int64_t rounded(uint32_t stream, int64_t request_bytes)
+static inline int64_t rounded(uint32_t stream, int64_t request_bytes)
 {
   assert(stream < ALLOCATOR_MAX_STREAMS);
   assert(request_bytes >= 0 && request_bytes <= REQUEST_LIMIT_BYTES);
@@ -197,12 +196,14 @@ allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
   *block = ALLOCATOR_NO_BLOCK;
   if (size_bytes == 0) return ALLOCATOR_OK;
   if (a->store.pools[pool] == NULL) block_store_add_pool(&a->store, pool);
-  caching_allocator_poll(a);
+  if (a->waiting_streams != 0) caching_allocator_poll(a);
   uint32_t b = block_take_best_fit(&a->store, pool, size_bytes);
-  if (b == BLOCK_NONE) b = take_from_driver(a, pool, size_bytes);
-  if (b == BLOCK_NONE && a->waiting_streams != 0) return ALLOCATOR_NEEDS_EVENTS;
-  if (b == BLOCK_NONE) b = take_after_emptying(a, pool, size_bytes);
-  if (b == BLOCK_NONE) return ALLOCATOR_OUT_OF_MEMORY;
+  if (b == BLOCK_NONE) {
+    b = take_from_driver(a, pool, size_bytes);
+    if (b == BLOCK_NONE && a->waiting_streams != 0) return ALLOCATOR_NEEDS_EVENTS;
+    if (b == BLOCK_NONE) b = take_after_emptying(a, pool, size_bytes);
+    if (b == BLOCK_NONE) return ALLOCATOR_OUT_OF_MEMORY;
+  }
   give_out(a, b, size_bytes);
   *block = b;
   return ALLOCATOR_OK;

@@ -85,6 +85,8 @@ static void take_ops(rank_prediction *out, const plan *of, const rank_plan *p,
                      const rank_timeline *t)
 {
   op_walk w = { .out = out, .of = of, .plan = p, .times = t };
+  out->d2h_bytes = out->h2d_bytes = out->disk_write_bytes = out->disk_read_bytes = 0;
+  out->host_arithmetic_ps = out->optimizer_d2h_ps = out->optimizer_h2d_ps = 0;
   for (uint32_t i = 0; i < p->residents; i++)
     add_pageable(&w, i, 1);
   for (uint32_t i = 0; i < p->ops.count; i++) {
@@ -173,6 +175,8 @@ typedef struct turn {
   bool first_untimed; /* nothing waits, so the peaks of the first iteration need no times */
   plan_safety safety[ITERATION_KINDS];
   plan_modules modules[ITERATION_KINDS]; /* if peaks are explained */
+  memory_ops *ops[ITERATION_KINDS];      /* by rank, while it is replayed */
+  bool *was_held;                        /* by rank: its figures are not those of the first turn */
   arena memory[ITERATION_KINDS], *rank_memory;
   diag errors[ITERATION_KINDS];
 } turn;
@@ -208,8 +212,7 @@ static replay_result repeat_iteration(turn *t, uint32_t rank, replay_result memo
   for (int i = 1; i < MOST_STEADY_ITERATIONS; i++) {
     if (memory.out_of_memory || memory.reserved_peak_bytes == before_bytes) break;
     before_bytes = memory.reserved_peak_bytes;
-    memory = replay_again(t->replays[rank], &r->common->compiled[ITERATION_STEADY].plan.ranks[rank],
-                          &setting_run_times(r, ITERATION_STEADY)->ranks[rank]);
+    memory = replay_again(t->replays[rank], &setting_run_times(r, ITERATION_STEADY)->ranks[rank]);
     take_memory_on_clock(out, &memory);
   }
   return memory;
@@ -244,15 +247,14 @@ static first_replay *first_of(const turn *t, uint32_t rank)
 /* The first iteration, with a new replay or a copy of one that has done it. */
 static replay_result begin_on_clock(turn *t, const replay_options *options, uint32_t rank)
 {
-  const plan *p = &t->run->common->compiled[ITERATION_WARMUP].plan;
   first_replay *first = first_of(t, rank);
   if (first != NULL && first->on_clock != NULL) {
     t->replays[rank] = replay_copy(first->on_clock, &t->rank_memory[rank]);
     return first->of_clock;
   }
   t->replays[rank] = replay_new(options, &t->rank_memory[rank]);
-  replay_result memory =
-      replay_iteration(t->replays[rank], &p->ranks[rank], times_of(t, ITERATION_WARMUP, rank));
+  replay_result memory = replay_ops(t->replays[rank], &t->ops[ITERATION_WARMUP][rank],
+                                    times_of(t, ITERATION_WARMUP, rank));
   if (first != NULL) {
     first->on_clock = replay_copy(t->replays[rank], &first->memory);
     first->of_clock = memory;
@@ -274,7 +276,7 @@ static bool replay_kind(turn *t, iteration_kind kind, const replay_options *opti
   replay_result memory =
       kind == ITERATION_WARMUP
           ? begin_on_clock(t, options, rank)
-          : replay_iteration(t->replays[rank], &c->plan.ranks[rank], times_of(t, kind, rank));
+          : replay_ops(t->replays[rank], &t->ops[kind][rank], times_of(t, kind, rank));
   if (!t->knows_order) t->in_order[kind][rank] = memory;
   take_memory_on_clock(out, &memory);
   bool parted = memory.parted;
@@ -295,8 +297,7 @@ static replay *begin_in_order(turn *t, uint32_t rank)
     return replay_copy(first->in_order, &t->rank_memory[rank]);
   }
   replay *in_order = replay_new(&options, &t->rank_memory[rank]);
-  t->in_order[ITERATION_WARMUP][rank] =
-      replay_iteration(in_order, &r->common->compiled[ITERATION_WARMUP].plan.ranks[rank], NULL);
+  t->in_order[ITERATION_WARMUP][rank] = replay_ops(in_order, &t->ops[ITERATION_WARMUP][rank], NULL);
   if (first != NULL) {
     first->in_order = replay_copy(in_order, &first->memory);
     first->of_order = t->in_order[ITERATION_WARMUP][rank];
@@ -310,8 +311,7 @@ static void replay_in_order(turn *t, uint32_t rank)
   assert(!t->knows_order);
   replay *in_order = begin_in_order(t, rank);
   if (r->curves != NULL) replay_keep_curve(in_order, &r->curves[rank]);
-  t->in_order[ITERATION_STEADY][rank] =
-      replay_iteration(in_order, &r->common->compiled[ITERATION_STEADY].plan.ranks[rank], NULL);
+  t->in_order[ITERATION_STEADY][rank] = replay_ops(in_order, &t->ops[ITERATION_STEADY][rank], NULL);
   replay_release(in_order);
 }
 
@@ -329,6 +329,18 @@ static void take_figures(turn *t, iteration_kind kind, uint32_t rank)
   take_times(out, times, setting_run_times(r, kind)->step_ps);
 }
 
+/* Other times, at which the replay comes to the same: whatever was refused has its hold. */
+static void take_times_anew(turn *t, iteration_kind kind, uint32_t rank)
+{
+  setting_run *r = t->run;
+  const plan *p = &r->common->compiled[kind].plan;
+  const rank_timeline *times = times_of(t, kind, rank);
+  t->refused[kind][rank] = false;
+  if (times == NULL) return;
+  take_ops(&r->predicted[kind].ranks[rank], p, &p->ranks[rank], times);
+  take_times(&r->predicted[kind].ranks[rank], times, setting_run_times(r, kind)->step_ps);
+}
+
 /* Since the process began: what the first iteration reached counts for the later ones. */
 static void carry_peaks(rank_prediction *steady, const rank_prediction *first)
 {
@@ -344,9 +356,8 @@ static void carry_peaks(rank_prediction *steady, const rank_prediction *first)
   steady->out_of_memory |= first->out_of_memory;
 }
 
-static void replay_rank(void *context, uint32_t rank)
+static void replay_both(turn *t, uint32_t rank)
 {
-  turn *t = context;
   const setting_run *r = t->run;
   bool clock_alone = t->knows_order && !t->first_untimed;
   replay_options options = { .capacity_bytes = r->capacity_bytes,
@@ -361,6 +372,33 @@ static void replay_rank(void *context, uint32_t rank)
     take_figures(t, (iteration_kind)kind, rank);
   carry_peaks(&r->predicted[ITERATION_STEADY].ranks[rank],
               &r->predicted[ITERATION_WARMUP].ranks[rank]);
+}
+
+/* Whether the rank's figures are those of the first turn, and the holds since then change none of them. */
+static bool is_as_first(const turn *t, uint32_t rank)
+{
+  bool same = t->knows_order && !t->was_held[rank];
+  for (int kind = 0; kind < ITERATION_KINDS && same; kind++)
+    same = !t->is_timed[kind] ||
+           replay_is_same(&t->ops[kind][rank], &t->run->common->times[kind].ranks[rank],
+                          times_of(t, (iteration_kind)kind, rank));
+  return same;
+}
+
+static void replay_rank(void *context, uint32_t rank)
+{
+  turn *t = context;
+  for (int kind = 0; kind < ITERATION_KINDS; kind++)
+    t->ops[kind][rank] = memory_ops_new(&t->run->common->compiled[kind].plan.ranks[rank]);
+  if (is_as_first(t, rank)) {
+    for (int kind = 0; kind < ITERATION_KINDS; kind++)
+      take_times_anew(t, (iteration_kind)kind, rank);
+  } else {
+    t->was_held[rank] = t->knows_order;
+    replay_both(t, rank);
+  }
+  for (int kind = 0; kind < ITERATION_KINDS; kind++)
+    memory_ops_release(&t->ops[kind][rank]);
 }
 
 /* ---- compile, simulate, verify ---- */
@@ -499,10 +537,12 @@ bool setting_run_predict(setting_run *r, arena *a, diag *d)
   assert(r->threads >= 1);
   t.replays = ARENA_ARRAY(a, replay *, ranks);
   t.rank_memory = ARENA_ARRAY(a, arena, ranks);
+  t.was_held = ARENA_ARRAY(a, bool, ranks);
   for (int kind = 0; kind < ITERATION_KINDS; kind++) {
     t.errors[kind].quiet = d->quiet;
     t.holds[kind] = ARENA_ARRAY(a, hold_list, ranks);
     t.refused[kind] = ARENA_ARRAY(a, bool, ranks);
+    t.ops[kind] = ARENA_ARRAY(a, memory_ops, ranks);
     t.in_order[kind] = ARENA_ARRAY(a, replay_result, ranks);
     r->predicted[kind].ranks = ARENA_ARRAY(a, rank_prediction, ranks);
   }

@@ -437,7 +437,7 @@ static void test_again(void **state)
     replay_iteration(t.replay, t.rank, &t.times);
     for (int i = 0; i < 3; i++) {
       replay_result whole = replay_iteration(full, t.rank, &t.times);
-      replay_result again = replay_again(t.replay, t.rank, &t.times);
+      replay_result again = replay_again(t.replay, &t.times);
       assert_int_equal(again.live_peak_bytes, whole.live_peak_bytes);
       assert_int_equal(again.reserved_peak_bytes, whole.reserved_peak_bytes);
       assert_int_equal(again.host_pow2_peak_bytes, whole.host_pow2_peak_bytes);
@@ -616,6 +616,141 @@ static void test_what_waits(void **state)
   tape_end(&t);
 }
 
+static uint32_t next_random(uint32_t *random, uint32_t below)
+{
+  *random ^= *random << 13;
+  *random ^= *random >> 17;
+  *random ^= *random << 5;
+  return *random % below;
+}
+
+/* Takes and returns on two streams, copies on two others, and host memory. */
+static void draw_ops(tape *t, uint32_t *random)
+{
+  uint32_t held[64], hosts[64], count = 0, host_count = 0;
+  for (uint32_t i = 0; i < 60; i++) {
+    uint32_t what = next_random(random, 8);
+    plan_stream pool = next_random(random, 4) == 0 ? STREAM_COMM : STREAM_COMPUTE;
+    if (what < 3) {
+      held[count++] = take(t, (1 + next_random(random, 40)) * MIB / 2, pool);
+    } else if (what < 5 && count > 0) {
+      uint32_t k = next_random(random, count);
+      give(t, held[k], next_random(random, 2) ? 0 : MARK_OF(STREAM_D2H) | MARK_OF(STREAM_H2D));
+      held[k] = held[--count];
+    } else if (what < 7) {
+      add_op(t->rank, what == 5 ? OP_D2H : OP_H2D, what == 5 ? STREAM_D2H : STREAM_H2D, 0);
+    } else if (next_random(random, 2) || host_count == 0) {
+      uint32_t key = next_random(random, 3); /* a pool has buffers of one size */
+      hosts[host_count++] = take_host(t, key == 0 ? MIB : (1 + key) * MIB, key);
+    } else {
+      add_op(t->rank, OP_HOST_FREE, STREAM_HOST, hosts[--host_count]);
+    }
+  }
+  while (count > 0)
+    give(t, held[--count], 0);
+  while (host_count > 0)
+    add_op(t->rank, OP_HOST_FREE, STREAM_HOST, hosts[--host_count]);
+}
+
+/* The host issues an op each nanosecond, or later; a stream runs what it was issued in order. */
+static rank_timeline draw_times(tape *t, uint32_t *random, uint32_t most_ns)
+{
+  uint32_t count = t->rank->ops.count;
+  int64_t host_ps = 0, free_ps[STREAMS] = { 0 };
+  rank_timeline times = { .start_ps = ARENA_ARRAY(&t->memory, int64_t, count),
+                          .end_ps = ARENA_ARRAY(&t->memory, int64_t, count) };
+  for (uint32_t i = 0; i < count; i++) {
+    const plan_op *o = &t->rank->ops.items[i];
+    host_ps += PS_PER_NS * (next_random(random, 16) ? 1 : 1 + next_random(random, most_ns));
+    times.start_ps[i] = times.end_ps[i] = host_ps;
+    if (op_is_copy((op_kind)o->kind)) {
+      times.start_ps[i] = max_i64(host_ps, free_ps[o->stream]);
+      times.end_ps[i] = times.start_ps[i] + 4 * PS_PER_NS;
+      free_ps[o->stream] = times.end_ps[i];
+    }
+    times.end_of_rank_ps = max_i64(times.end_of_rank_ps, times.end_ps[i]);
+  }
+  return times;
+}
+
+static void assert_same_replays(tape *t, const rank_timeline *a, const rank_timeline *b,
+                                const replay_options *options)
+{
+  replay *first = replay_new(options, &t->memory), *second = replay_new(options, &t->memory);
+  for (int k = 0; k < 2; k++) {
+    replay_result x = replay_iteration(first, t->rank, a);
+    replay_result y = replay_iteration(second, t->rank, b);
+    assert_same_figures(&x, &y);
+    assert_int_equal(x.host_pow2_peak_bytes, y.host_pow2_peak_bytes);
+    assert_int_equal(x.out_of_memory, y.out_of_memory);
+    for (uint32_t i = 0; i < x.refused->count; i++) {
+      const host_hold *p = &x.refused->items[i], *q = &y.refused->items[i];
+      assert_true(p->at == q->at && p->driver_calls == q->driver_calls);
+      assert_int_equal(p->until == HOLD_FOR_NOTHING, q->until == HOLD_FOR_NOTHING);
+    }
+  }
+  replay_release(first);
+  replay_release(second);
+}
+
+/* Times with which a replay is said to come to the same come to the same; those with which a block is free
+ * sooner, or host memory, are told from them. */
+static void test_same_with_other_times(void **state)
+{
+  (void)state;
+  uint32_t random = 1, same = 0;
+  for (int i = 0; i < 3000; i++) {
+    tape t;
+    tape_begin(&t, GIB);
+    draw_ops(&t, &random);
+    memory_ops ops = memory_ops_new(t.rank);
+    rank_timeline a = draw_times(&t, &random, 2), b = draw_times(&t, &random, 2);
+    assert_true(replay_is_same(&ops, &a, &a));
+    bool is_same = replay_is_same(&ops, &a, &b);
+    assert_int_equal(replay_is_same(&ops, &b, &a), is_same);
+    same += is_same;
+    replay_options options = { .capacity_bytes = (20 + next_random(&random, 200)) * MIB,
+                               .expandable_segments = next_random(&random, 2) };
+    if (is_same) assert_same_replays(&t, &a, &b, &options);
+    memory_ops_release(&ops);
+    tape_end(&t);
+  }
+  assert_true(same > 300 && same < 2700);
+}
+
+static void test_other_times_tell(void **state)
+{
+  (void)state;
+  for (int host = 0; host < 2; host++) {
+    tape t;
+    tape_begin(&t, GIB);
+    uint32_t first = host ? take_host(&t, MIB, 0) : take(&t, 30 * MIB, STREAM_COMPUTE);
+    uint32_t copy = add_op(t.rank, host ? OP_H2D : OP_D2H, host ? STREAM_H2D : STREAM_D2H, 0);
+    if (host)
+      add_op(t.rank, OP_HOST_FREE, STREAM_HOST, first);
+    else
+      give(&t, first, MARK_OF(STREAM_D2H));
+    if (host)
+      take_host(&t, MIB, 0);
+    else
+      take(&t, 30 * MIB, STREAM_COMPUTE);
+    play(&t, PS_PER_NS);
+    memory_ops ops = memory_ops_new(t.rank);
+    int64_t ends_ps[] = { 3 * PS_PER_NS, 3 * PS_PER_NS + 1, 9 * PS_PER_NS };
+    for (int i = 0; i < 3; i++) {
+      rank_timeline other = t.times;
+      other.end_ps = ARENA_ARRAY(&t.memory, int64_t, t.rank->ops.count);
+      memcpy(other.end_ps, t.times.end_ps, t.rank->ops.count * sizeof *other.end_ps);
+      other.end_ps[0] = other.end_ps[1] = 1;
+      t.times.end_ps[0] = 1;
+      other.end_ps[copy] = ends_ps[i];
+      assert_int_equal(replay_is_same(&ops, &t.times, &other), i == 0);
+    }
+    memory_ops_release(&ops);
+    tape_end(&t);
+  }
+}
+
 static void test_without_times(void **state)
 {
   (void)state;
@@ -742,6 +877,8 @@ int main(void)
     cmocka_unit_test(test_clock_alone),
     cmocka_unit_test(test_what_waits),
     cmocka_unit_test(test_without_times),
+    cmocka_unit_test(test_same_with_other_times),
+    cmocka_unit_test(test_other_times_tell),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,52 @@
+/*
+ * The ops of a rank that take or return memory, in program order: what a replay walks, several times, and
+ * half of a plan's ops. What a returned block waits for follows from the plan alone.
+ */
+#ifndef OFFSIM_SIM_ENGINE_MEMORY_OPS_H
+#define OFFSIM_SIM_ENGINE_MEMORY_OPS_H
+
+#include <stdint.h>
+
+#include "sim/plan/plan.h"
+
+typedef enum memory_op_kind {
+  MEMORY_TAKE,
+  MEMORY_RETURN,
+  MEMORY_HOST_TAKE,
+  MEMORY_HOST_RETURN
+} memory_op_kind;
+
+/* No op has been issued. */
+#define MEMORY_NO_OP UINT32_MAX
+
+/* A returned block waits for the last op that was issued to a stream. */
+typedef struct memory_use {
+  uint32_t stream; /* plan_stream */
+  uint32_t op;     /* MEMORY_NO_OP: nothing to wait for */
+} memory_use;
+
+typedef struct memory_op {
+  uint32_t op; /* in the rank's plan */
+  uint32_t buffer;
+  uint32_t first_use; /* of the `use_count` rows of `uses` that a returned block waits for */
+  uint8_t use_count;
+  uint8_t kind; /* memory_op_kind */
+} memory_op;
+
+/* Of a plan that must outlive it. Empty when zeroed. */
+typedef struct memory_ops {
+  const rank_plan *plan;
+  struct {
+    memory_op *items;
+    uint32_t count, capacity;
+  } ops;
+  struct {
+    memory_use *items;
+    uint32_t count, capacity;
+  } uses;
+} memory_ops;
+
+memory_ops memory_ops_new(const rank_plan *p);
+void memory_ops_release(memory_ops *m);
+
+#endif
