@@ -9,6 +9,7 @@
 #include "sim/machine/host_work.h"
 #include "sim/machine/roofline.h"
 #include "sim/memory/pinned_pool.h"
+#include "sim/plan/repeats.h"
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
 
@@ -118,18 +119,15 @@ int64_t message_ps(const machine *m, const rank_place *places, const plan_messag
 
 /* ---- page-locking --------------------------------------------------------------------------- */
 
+typedef struct time_list {
+  int64_t *items;
+  uint32_t count, capacity;
+} time_list;
+
 static bool is_first_iteration(const rank_plan *p)
 {
   return p->ops.count > 0 && p->ops.items[0].kind == OP_MARK &&
          p->marks.items[p->ops.items[0].arg].kind == MARK_SETUP;
-}
-
-static uint32_t count_host_allocs(const rank_plan *p)
-{
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < p->ops.count; i++)
-    count += p->ops.items[i].kind == OP_HOST_ALLOC;
-  return count;
 }
 
 static bool is_pinned(const rank_plan *p, const plan_op *o)
@@ -154,30 +152,68 @@ static void give(pinned_pool *pool, const plan_buffer *b, uint32_t handle)
     pinned_free(pool, handle);
 }
 
+/* Page-locking along the rank. */
+typedef struct lock_walk {
+  const rank_plan *plan;
+  const machine *machine;
+  pinned_pool *pool;
+  uint32_t *handles; /* by buffer: in the pool */
+  time_list costs;
+} lock_walk;
+
+static void pass_op(lock_walk *w, const plan_op *o)
+{
+  const plan_buffer *b = &w->plan->buffers.items[o->arg];
+  if (o->kind == OP_HOST_FREE) {
+    if (is_pinned(w->plan, o)) give(w->pool, b, w->handles[o->arg]);
+    return;
+  }
+  int64_t locked_bytes = 0;
+  if (is_pinned(w->plan, o)) {
+    pinned_buffer taken = take(w->pool, b);
+    w->handles[o->arg] = taken.handle;
+    locked_bytes = taken.locked_bytes;
+  }
+  *ARRAY_PUSH(&w->costs) =
+      muldiv_i64(locked_bytes, w->machine->issue.pinned_alloc_ns_per_gib * PS_PER_NS, GIB);
+}
+
+static bool is_of_host_memory(const rank_plan *p, uint32_t op)
+{
+  return p->ops.items[op].kind == OP_HOST_ALLOC || p->ops.items[op].kind == OP_HOST_FREE;
+}
+
+static void pass_ops(lock_walk *w, uint32_t begin, uint32_t end)
+{
+  for (uint32_t i = begin; i < end; i++)
+    if (is_of_host_memory(w->plan, i)) pass_op(w, &w->plan->ops.items[i]);
+}
+
+/* Few ops of a turn are of host memory, at the same places in each. */
+static void pass_turns(lock_walk *w)
+{
+  const plan_repeat *r = &w->plan->repeat;
+  id_array places = { 0 };
+  for (uint32_t i = r->first; i < r->first + r->ops; i++)
+    if (is_of_host_memory(w->plan, i)) *ARRAY_PUSH(&places) = i;
+  for (uint32_t turn = 0; turn < r->turns; turn++)
+    for (uint32_t k = 0; k < places.count; k++)
+      pass_op(w, &w->plan->ops.items[places.items[k] + turn * r->ops]);
+  ARRAY_FREE(&places);
+}
+
 const int64_t *page_lock_costs(const rank_plan *p, const machine *m, arena *a)
 {
-  uint32_t allocs = is_first_iteration(p) ? count_host_allocs(p) : 0;
-  if (allocs == 0) return NULL;
-  int64_t *costs = ARENA_ARRAY(a, int64_t, allocs);
-  uint32_t *handles = ARENA_ARRAY(a, uint32_t, p->buffers.count);
-  pinned_pool *pool = pinned_pool_new(NULL, NULL);
-  uint32_t next = 0;
-  for (uint32_t i = 0; i < p->ops.count; i++) {
-    const plan_op *o = &p->ops.items[i];
-    if (o->kind == OP_HOST_ALLOC) {
-      int64_t locked_bytes = 0;
-      assert(next < allocs);
-      if (is_pinned(p, o)) {
-        pinned_buffer taken = take(pool, &p->buffers.items[o->arg]);
-        handles[o->arg] = taken.handle;
-        locked_bytes = taken.locked_bytes;
-      }
-      costs[next++] = muldiv_i64(locked_bytes, m->issue.pinned_alloc_ns_per_gib * PS_PER_NS, GIB);
-    } else if (o->kind == OP_HOST_FREE && is_pinned(p, o)) {
-      give(pool, &p->buffers.items[o->arg], handles[o->arg]);
-    }
-  }
-  assert(next == allocs);
-  pinned_pool_delete(pool);
+  if (!is_first_iteration(p)) return NULL;
+  lock_walk w = { .plan = p, .machine = m, .pool = pinned_pool_new(NULL, NULL) };
+  w.handles = ARENA_ARRAY(a, uint32_t, p->buffers.count);
+  pass_ops(&w, 0, p->repeat.first);
+  if (p->repeat.turns > 0) pass_turns(&w);
+  pass_ops(&w, repeat_end(&p->repeat), p->ops.count);
+  int64_t *costs = w.costs.count == 0 ? NULL : ARENA_ARRAY(a, int64_t, w.costs.count);
+  for (uint32_t i = 0; i < w.costs.count; i++)
+    costs[i] = w.costs.items[i];
+  ARRAY_FREE(&w.costs);
+  pinned_pool_delete(w.pool);
   return costs;
 }

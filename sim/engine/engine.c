@@ -8,9 +8,9 @@
 #include "sim/base/parallel.h"
 #include "sim/base/units.h"
 #include "sim/engine/skip.h"
-#include "sim/engine/slowdown.h"
 #include "sim/engine/state.h"
 #include "sim/machine/roofline.h"
+#include "sim/plan/repeats.h"
 
 /* Each time less is left. */
 enum { MOST_FOLLOWS = 8 };
@@ -558,6 +558,40 @@ static void begin_copy(engine *e, const link_event *begun)
 
 /* ---- a run ------------------------------------------------------------------------------------- */
 
+/* Adds ops [begin, end) in front of what the lists have. */
+static void put_in_lists(stream_lists *l, const rank_plan *p, uint32_t begin, uint32_t end,
+                         uint32_t *following, uint32_t *recorded_by)
+{
+  for (uint32_t i = end; i-- > begin;) {
+    const plan_op *o = &p->ops.items[i];
+    if (!op_runs_on_stream((op_kind)o->kind)) continue;
+    assert(o->stream < DEVICE_STREAMS && l->first[o->stream] > i);
+    following[i] = l->first[o->stream];
+    l->first[o->stream] = i;
+    if (o->kind == OP_RECORD) recorded_by[o->arg] = i;
+  }
+}
+
+/* The lists of ops from `base` on, the last turn but one, become those of all turns: an op is followed as the
+ * one a turn later. (Ops of the host are in no list.) */
+static void repeat_lists(stream_lists *l, const rank_plan *p, uint32_t base, uint32_t *following,
+                         uint32_t *recorded_by)
+{
+  const plan_repeat *r = &p->repeat;
+  for (uint32_t turn = base; turn > r->first; turn -= r->ops)
+    for (uint32_t i = 0; i < r->ops; i++)
+      following[turn - r->ops + i] = following[turn + i] - r->ops;
+  for (uint32_t i = base; i < base + r->ops; i++) {
+    const plan_op *o = &p->ops.items[i];
+    if (o->kind != OP_RECORD) continue;
+    uint32_t op = i, event = o->arg;
+    for (; op >= r->first + r->ops; op -= r->ops, event -= r->events)
+      recorded_by[event - r->events] = op - r->ops;
+  }
+  for (int s = 0; s < DEVICE_STREAMS; s++)
+    if (l->first[s] < base + r->ops) l->first[s] -= base - r->first;
+}
+
 static stream_lists lists_of(const rank_plan *p, arena *a)
 {
   stream_lists l;
@@ -567,13 +601,13 @@ static stream_lists lists_of(const rank_plan *p, arena *a)
     recorded_by[i] = NO_OP;
   for (int s = 0; s < DEVICE_STREAMS; s++)
     l.first[s] = NO_OP;
-  for (uint32_t i = p->ops.count; i-- > 0;) {
-    const plan_op *o = &p->ops.items[i];
-    if (!op_runs_on_stream((op_kind)o->kind)) continue;
-    assert(o->stream < DEVICE_STREAMS && l.first[o->stream] > i);
-    following[i] = l.first[o->stream];
-    l.first[o->stream] = i;
-    if (o->kind == OP_RECORD) recorded_by[o->arg] = i;
+  if (p->repeat.turns > 0) {
+    uint32_t base = repeat_end(&p->repeat) - 2 * p->repeat.ops;
+    put_in_lists(&l, p, base, p->ops.count, following, recorded_by);
+    repeat_lists(&l, p, base, following, recorded_by);
+    put_in_lists(&l, p, 0, p->repeat.first, following, recorded_by);
+  } else {
+    put_in_lists(&l, p, 0, p->ops.count, following, recorded_by);
   }
   l.following = following;
   l.recorded_by = recorded_by;
@@ -621,18 +655,34 @@ typedef struct common {
   const int64_t **page_lock_ps;
 } common;
 
-static common common_of(const plan *p, const machine *m, const hold_list *holds, arena *a)
+/* Ranks have memory of their own: threads share none. */
+typedef struct preparing {
+  const plan *plan;
+  const machine *machine;
+  common *of;
+  arena *memory; /* by rank */
+} preparing;
+
+static void prepare_rank(void *context, uint32_t i)
+{
+  const preparing *x = context;
+  const rank_plan *p = &x->plan->ranks[i];
+  x->of->lists[i] = lists_of(p, &x->memory[i]);
+  x->of->page_lock_ps[i] = page_lock_costs(p, x->machine, &x->memory[i]);
+}
+
+static common common_of(const plan *p, const machine *m, const hold_list *holds, uint32_t threads,
+                        arena *a)
 {
   common c = { holds, call_costs(p, m, a), ARENA_ARRAY(a, stream_lists, p->rank_count),
                ARENA_ARRAY(a, const int64_t *, p->rank_count) };
-  for (uint32_t i = 0; i < p->rank_count; i++) {
-    c.lists[i] = lists_of(&p->ranks[i], a);
-    c.page_lock_ps[i] = page_lock_costs(&p->ranks[i], m, a);
-  }
+  preparing x = { p, m, &c, ARENA_ARRAY(a, arena, p->rank_count) };
+  parallel_for(p->rank_count, threads, prepare_rank, &x);
+  for (uint32_t i = 0; i < p->rank_count; i++)
+    arena_take(a, &x.memory[i]);
   return c;
 }
 
-/* Ranks have memory of their own: threads share none. */
 typedef struct slowing {
   const timeline *times;
   const engine *engine;
@@ -644,8 +694,13 @@ static rank_times times_of(const slowing *x, uint32_t i)
 {
   const rank_state *r = &x->engine->ranks[i];
   assert(r->out->end_of_rank_ps <= x->times->step_ps);
-  return (rank_times){ x->engine->plan,  r->plan,        r->costs,
-                       r->out->start_ps, r->out->end_ps, x->times->step_ps };
+  return (rank_times){ .of = x->engine->plan,
+                       .plan = r->plan,
+                       .costs = r->costs,
+                       .start_ps = r->out->start_ps,
+                       .end_ps = r->out->end_ps,
+                       .step_ps = x->times->step_ps,
+                       .turns = &r->turns };
 }
 
 static void slow_rank(void *context, uint32_t i)
@@ -826,7 +881,7 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
   t->ranks = memory_zeroed(p->rank_count, sizeof *t->ranks);
   share_out_times(t, p);
   arena scratch = { 0 };
-  common c = common_of(p, m, holds, &scratch);
+  common c = common_of(p, m, holds, threads, &scratch);
   engine e = engine_new(t, p, m, places, &c, &scratch);
   bool complete = run(t, &e, d);
   slowdown *of = complete ? slowdown_of_ranks(t, &e, threads, &scratch) : NULL;

@@ -27,9 +27,21 @@ typedef struct rank_past {
   int64_t read_ps;       /* rank_read_ps */
 } rank_past;
 
+/* A RECORD of the first turn. */
+typedef struct turn_record {
+  uint32_t op, event;
+  plan_stream stream;
+} turn_record;
+
+typedef struct record_list {
+  turn_record *items;
+  uint32_t count, capacity;
+} record_list;
+
 /* What a turn of a rank contains. */
 typedef struct rank_turn {
-  id_array waits, reads, records; /* ops, counted from the turn's first; `waits` has reads, too */
+  id_array waits, reads; /* ops, counted from the turn's first; `waits` has reads, too */
+  record_list records;
 } rank_turn;
 
 struct turn_skip {
@@ -51,9 +63,11 @@ static const plan_repeat *repeat_of(const rank_state *r)
 
 /* ---- set-up ------------------------------------------------------------------------------------- */
 
-static void note_op(rank_turn *t, op_kind kind, uint32_t op)
+static void note_op(rank_turn *t, const plan_op *o, uint32_t first, uint32_t op)
 {
-  if (kind == OP_RECORD) *ARRAY_PUSH(&t->records) = op;
+  op_kind kind = (op_kind)o->kind;
+  if (kind == OP_RECORD)
+    *ARRAY_PUSH(&t->records) = (turn_record){ first + op, o->arg, (plan_stream)o->stream };
   if (kind == OP_WAIT || op_is_host_wait(kind)) *ARRAY_PUSH(&t->waits) = op;
   if (kind == OP_HOST_READ) *ARRAY_PUSH(&t->reads) = op;
 }
@@ -61,8 +75,9 @@ static void note_op(rank_turn *t, op_kind kind, uint32_t op)
 static rank_turn turn_of(const rank_plan *p)
 {
   rank_turn t = { .waits = { 0 } };
+  uint32_t first = p->repeat.first;
   for (uint32_t i = 0; i < p->repeat.ops; i++)
-    note_op(&t, (op_kind)p->ops.items[p->repeat.first + i].kind, i);
+    note_op(&t, &p->ops.items[first + i], first, i);
   return t;
 }
 
@@ -136,18 +151,27 @@ static bool is_known(const rank_state *r, uint32_t event)
   return record != NO_OP && record < r->streams[r->plan->ops.items[record].stream].next;
 }
 
+/* An op of the turns, before the wait, will record its event. Then the same wait of each later turn waits for
+ * what that op of a later turn will record. */
+static bool waits_ahead(const rank_state *r, uint32_t op)
+{
+  uint32_t event = r->plan->ops.items[op].arg, record = r->recorded_by[event];
+  return !is_known(r, event) && record < op && record >= repeat_of(r)->first;
+}
+
 /* No value that the host reads later is older: a read sees which copies to the host came before its value
  * (host_read in engine.c). INT64_MAX: it reads none. */
-static int64_t rank_read_ps(const rank_state *r, const rank_turn *t, int64_t since_ps)
+static int64_t rank_read_ps(const rank_state *r, const rank_turn *t)
 {
   const plan_repeat *repeat = repeat_of(r);
-  int64_t read_ps = INT64_MAX;
+  int64_t read_ps = INT64_MAX, since_ps = rank_since_ps(r);
   uint32_t turn = repeat->first + (r->issued - repeat->first) / repeat->ops * repeat->ops;
-  for (; turn < repeat_end(repeat) && t->reads.count > 0; turn += repeat->ops)
-    for (uint32_t k = 0; k < t->reads.count; k++) {
-      uint32_t op = turn + t->reads.items[k], event = r->plan->ops.items[op].arg;
+  for (uint32_t k = 0; k < t->reads.count; k++)
+    for (uint32_t op = turn + t->reads.items[k]; op < repeat_end(repeat); op += repeat->ops) {
+      uint32_t event = r->plan->ops.items[op].arg;
       if (op < r->issued) continue;
       read_ps = min_i64(read_ps, is_known(r, event) ? r->event_ps[event] : since_ps);
+      if (waits_ahead(r, op)) break;
     }
   return read_ps;
 }
@@ -205,7 +229,7 @@ static void keep_rank(rank_past *p, const engine *e, const rank_state *r, const 
     memcpy(ARRAY_EXTEND(&p->issued_ps, count), &r->out->start_ps[from], count * sizeof(int64_t));
   keep_messages(&p->messages, e, r);
   p->since_ps = rank_since_ps(r);
-  p->read_ps = rank_read_ps(r, t, p->since_ps);
+  p->read_ps = rank_read_ps(r, t);
 }
 
 static void keep(turn_skip *t, const engine *e)
@@ -388,14 +412,6 @@ static bool is_to_come(const rank_state *r, uint32_t op)
   return op >= (o->stream == STREAM_HOST ? r->issued : r->streams[o->stream].next);
 }
 
-/* An op of the turns, before the wait, will record its event. Then the same wait of each later turn waits for
- * what that op of a later turn will record. */
-static bool waits_ahead(const rank_state *r, uint32_t op)
-{
-  uint32_t event = r->plan->ops.items[op].arg, record = r->recorded_by[event];
-  return !is_known(r, event) && record < op && record >= repeat_of(r)->first;
-}
-
 /* The first wait before `end` that meets another event than a turn earlier; `end`: none does. */
 static uint32_t end_of_waits(const pair *p, uint32_t end)
 {
@@ -466,11 +482,13 @@ static uint32_t count_times(const pair *p)
 
 static pair pair_of(const turn_skip *t, const engine *e, uint32_t rank)
 {
-  const rank_state *r = &e->ranks[rank];
-  const rank_turn *turn = &t->turns[rank];
-  int64_t since_ps = rank_since_ps(r);
-  return (
-      pair){ e, r, &t->past[rank], turn, t->by[rank], t->by_ps, rank_read_ps(r, turn, since_ps) };
+  return (pair){ .engine = e,
+                 .now = &e->ranks[rank],
+                 .past = &t->past[rank],
+                 .turn = &t->turns[rank],
+                 .by = t->by[rank],
+                 .by_ps = t->by_ps,
+                 .read_ps = rank_read_ps(&e->ranks[rank], &t->turns[rank]) };
 }
 
 /* By how many ops each rank is further: whole turns, of which each has as many messages. */
@@ -511,14 +529,22 @@ static uint32_t count_all_times(turn_skip *t, const engine *e)
 
 /* ---- leaving out ---------------------------------------------------------------------------------- */
 
-/* Most times are moved here, so it moves both arrays one after the other. */
+static void add_to_times(int64_t *restrict to, const int64_t *restrict from, uint32_t count,
+                         int64_t ps)
+{
+  for (uint32_t i = 0; i < count; i++)
+    to[i] = from[i] + ps;
+}
+
+/* The times of ops from those `by` ops before. */
 static void move_ops(const pair *p, uint32_t first, uint32_t end)
 {
   int64_t *start_ps = p->now->out->start_ps, *end_ps = p->now->out->end_ps;
-  for (uint32_t i = first; i < end; i++)
-    start_ps[i] = start_ps[i - p->by] + p->by_ps;
-  for (uint32_t i = first; i < end; i++)
-    end_ps[i] = end_ps[i - p->by] + p->by_ps;
+  for (uint32_t i = first; i < end; i += p->by) {
+    uint32_t count = end - i < p->by ? end - i : p->by;
+    add_to_times(&start_ps[i], &start_ps[i - p->by], count, p->by_ps);
+    add_to_times(&end_ps[i], &end_ps[i - p->by], count, p->by_ps);
+  }
 }
 
 /* The times of the ops of the turns left out: a turn earlier, plus the shift. Each stream is `more` ops
@@ -546,21 +572,22 @@ static void move_times(const pair *p, uint32_t more, int64_t more_ps, uint32_t u
   }
 }
 
-static void move_events(const pair *p, uint32_t times)
+/* The events that the turns left out record. */
+static void move_events(const pair *p, uint32_t more, uint32_t undone)
 {
   const rank_state *r = p->now;
   const plan_repeat *repeat = repeat_of(r);
-  const plan_op *ops = r->plan->ops.items;
-  uint32_t events = p->by / repeat->ops * repeat->events;
-  for (uint32_t k = 0; k < p->turn->records.count; k++) {
-    uint32_t first = repeat->first + p->turn->records.items[k];
-    uint32_t next = r->streams[ops[first].stream].next, end = next + times * p->by;
-    uint32_t turns = next > first ? (next - first + repeat->ops - 1) / repeat->ops : 0;
-    for (uint32_t i = first + turns * repeat->ops; i < end; i += repeat->ops) {
-      r->event_ps[ops[i].arg] = r->out->end_ps[i];
-      r->event_stream[ops[i].arg] = r->event_stream[ops[i].arg - events];
+  uint32_t by = p->by / repeat->ops * repeat->events;
+  uint32_t turn = (undone - repeat->first) / repeat->ops;
+  for (; repeat->first + turn * repeat->ops < r->issued + more; turn++)
+    for (uint32_t k = 0; k < p->turn->records.count; k++) {
+      const turn_record *record = &p->turn->records.items[k];
+      uint32_t op = record->op + turn * repeat->ops, event = record->event + turn * repeat->events;
+      uint32_t next = r->streams[record->stream].next;
+      if (op < next || op >= next + more) continue;
+      r->event_ps[event] = r->event_ps[event - by] + p->by_ps;
+      r->event_stream[event] = r->event_stream[event - by];
     }
-  }
 }
 
 /* Adds to each figure what every time adds. */
@@ -598,8 +625,25 @@ static void move_walk(host_walk *w, const host_walk *before, uint32_t times)
       w->last_mark[k] += times * (w->last_mark[k] - before->last_mark[k]);
 }
 
+/* The turns left out, for slowdown.c. */
+static void note_turns(const pair *p, rank_state *r, uint32_t times)
+{
+  equal_turns t = { .ops = p->by, .times = times, .ps = p->by_ps };
+  if (times * p->by <= r->turns.times * r->turns.ops) return;
+  for (int i = 0; i < DEVICE_STREAMS; i++) {
+    const stream_state *s = &r->streams[i];
+    t.first[i] = s->next;
+    if (is_idle(r, s))
+      t.others_ps = max_i64(t.others_ps, s->free_ps);
+    else
+      t.streams |= UINT32_C(1) << i;
+  }
+  r->turns = t;
+}
+
 static void move_rank(const pair *p, rank_state *r, uint32_t times)
 {
+  note_turns(p, r, times);
   uint32_t undone = first_undone(r), count = r->issued - undone;
   int64_t ps = (int64_t)times * p->by_ps;
   time_list issued_ps = { 0 };
@@ -607,7 +651,7 @@ static void move_rank(const pair *p, rank_state *r, uint32_t times)
     memcpy(ARRAY_EXTEND(&issued_ps, count), &r->out->start_ps[undone], count * sizeof(int64_t));
   move_times(p, times * p->by, ps, undone, issued_ps.items);
   ARRAY_FREE(&issued_ps);
-  move_events(p, times);
+  move_events(p, times * p->by, undone);
   add_figures(r->out, &p->past->figures, times);
   move_streams(r, times * p->by, ps);
   move_walk(&r->walk, &p->past->rank.walk, times);

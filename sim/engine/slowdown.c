@@ -10,6 +10,129 @@
 
 enum { PPM_OF_PERMILLE = 1000, MILLION = 1000000 };
 
+typedef struct span {
+  int64_t begin_ps, end_ps;
+} span;
+
+/* ---- equal turns ------------------------------------------------------------------------------ */
+
+/*
+ * A slowdown depends on what runs from POWER_SLOW_PS before the op to POWER_AHEAD_PS after. Of many equal
+ * turns, one in the middle has the same around it as the next one:
+ *
+ *     | turn | turn | turn | turn | turn | turn | ... left out ... | turn | turn | turn |
+ *     |<---------- at least POWER_SLOW_PS ----->|                  |<- POWER_AHEAD_PS ->|
+ *
+ * So the walks see an iteration without the turns left out. Every other op has around it what it has in full,
+ * and an op left out is slowed as the one a turn earlier.
+ */
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+  assert(a >= 0 && b > 0);
+  return a / b + (a % b > 0);
+}
+
+/* When the streams with ops in the turns began the first of them. */
+static span first_turn_of(const rank_times *u)
+{
+  span s = { INT64_MAX, INT64_MIN };
+  for (int i = 0; i < STREAM_HOST; i++) {
+    if (!(u->turns->streams >> i & 1)) continue;
+    s.begin_ps = min_i64(s.begin_ps, u->start_ps[u->turns->first[i]]);
+    s.end_ps = max_i64(s.end_ps, u->start_ps[u->turns->first[i]]);
+  }
+  return s;
+}
+
+/* The other streams run nothing from `begin_ps` to `end_ps`. */
+static bool others_rest(const rank_times *u, int64_t begin_ps, int64_t end_ps)
+{
+  const equal_turns *t = u->turns;
+  for (int i = 0; i < STREAM_HOST; i++)
+    if (!(t->streams >> i & 1) && t->first[i] < u->plan->ops.count &&
+        u->start_ps[t->first[i]] < end_ps)
+      return false;
+  return t->others_ps <= begin_ps;
+}
+
+static turn_cut cut_of(const rank_times *u)
+{
+  const equal_turns *t = u->turns;
+  turn_cut c = { .lowest = UINT32_MAX };
+  if (t == NULL || t->times == 0 || t->ps == 0 || t->streams == 0) return (turn_cut){ .ops = 0 };
+  span first = first_turn_of(u); /* streams are not at the same place in the turn */
+  int64_t kept = 1 + divide_up(POWER_SLOW_PS + first.end_ps - first.begin_ps, t->ps);
+  int64_t left = 1 + divide_up(POWER_AHEAD_PS + first.end_ps - first.begin_ps, t->ps);
+  int64_t cut = t->times - kept - left;
+  if (cut <= 0 ||
+      !others_rest(u, first.end_ps - t->ps, first.end_ps + (kept + cut) * t->ps + POWER_AHEAD_PS))
+    return (turn_cut){ .ops = 0 };
+  for (int i = 0; i < STREAM_HOST; i++) {
+    bool in_turns = t->streams >> i & 1;
+    c.first[i] = in_turns ? t->first[i] + (uint32_t)kept * t->ops : UINT32_MAX;
+    if (in_turns && c.first[i] < c.lowest) c.lowest = c.first[i];
+    if (in_turns && c.first[i] > c.highest) c.highest = c.first[i];
+  }
+  c.ops = (uint32_t)cut * t->ops;
+  c.ps = cut * t->ps;
+  if (c.highest > c.lowest + c.ops) return (turn_cut){ .ops = 0 };
+  assert(u->step_ps - c.ps > POWER_SLOW_PS && "no window becomes as long as the step");
+  return c;
+}
+
+/* An op of a stream. */
+static bool is_left_out(const rank_times *u, uint32_t op)
+{
+  const turn_cut *c = &u->cut;
+  if (op < c->lowest || op >= c->highest + c->ops) return false;
+  uint32_t first = c->first[u->plan->ops.items[op].stream];
+  return op >= first && op - first < c->ops;
+}
+
+/* By how much an op that is not left out counts as earlier. */
+static int64_t earlier_ps(const rank_times *u, uint32_t op)
+{
+  const turn_cut *c = &u->cut;
+  if (op < c->lowest) return 0;
+  if (op >= c->highest + c->ops) return c->ps;
+  return op >= c->first[u->plan->ops.items[op].stream] ? c->ps : 0;
+}
+
+static int64_t begin_ps(const rank_times *u, uint32_t op)
+{
+  return u->start_ps[op] - earlier_ps(u, op);
+}
+
+static int64_t end_ps(const rank_times *u, uint32_t op)
+{
+  return u->end_ps[op] - earlier_ps(u, op);
+}
+
+/* The op from which a walk goes on: all streams leave out what is between `highest` and there. */
+static uint32_t walk_from(const rank_times *u, uint32_t op)
+{
+  const turn_cut *c = &u->cut;
+  return op >= c->highest && op < c->lowest + c->ops ? c->lowest + c->ops : op;
+}
+
+/* Ops left out are slowed as those a turn earlier. From `highest` to `lowest` + `ops` all others are of the
+ * host, which nothing slows. */
+static void fill_left_out(const rank_times *u, int64_t *ppm)
+{
+  const turn_cut *c = &u->cut;
+  if (c->ops == 0) return;
+  assert(c->highest <= c->lowest + c->ops);
+  for (uint32_t i = c->lowest; i < c->highest; i++)
+    if (op_runs_on_stream((op_kind)u->plan->ops.items[i].kind) && is_left_out(u, i))
+      ppm[i] = ppm[i - u->turns->ops];
+  for (uint32_t i = c->highest; i < c->lowest + c->ops; i++)
+    ppm[i] = ppm[i - u->turns->ops];
+  for (uint32_t i = c->lowest + c->ops; i < c->highest + c->ops; i++)
+    if (op_runs_on_stream((op_kind)u->plan->ops.items[i].kind) && is_left_out(u, i))
+      ppm[i] = ppm[i - u->turns->ops];
+}
+
 /* ---- ops -------------------------------------------------------------------------------------- */
 
 typedef struct op_list {
@@ -30,7 +153,7 @@ static bool is_joined(const rank_times *u, uint32_t op)
 {
   const plan_op *o = &u->plan->ops.items[op];
   return o->kind == OP_COLLECTIVE && o->stream != STREAM_COMPUTE && u->costs[o->arg].joined &&
-         u->end_ps[op] > u->start_ps[op];
+         end_ps(u, op) > begin_ps(u, op);
 }
 
 /* Ops that use the part of the GPU that compute uses; copies have separate engines. */
@@ -50,10 +173,10 @@ static bool matters(op_kind kind)
 static work work_of(const rank_times *u)
 {
   work w = { 0 };
-  for (uint32_t i = 0; i < u->plan->ops.count; i++) {
+  for (uint32_t i = 0; i < u->plan->ops.count; i = walk_from(u, i + 1)) {
     const plan_op *o = &u->plan->ops.items[i];
     prefetch_ops(u->plan, i);
-    if (!matters((op_kind)o->kind)) continue;
+    if (!matters((op_kind)o->kind) || is_left_out(u, i)) continue;
     op_list *list = o->kind == OP_KERNEL                          ? &w.kernels
                     : o->kind == OP_D2H                           ? &w.out
                     : o->kind == OP_H2D                           ? &w.back
@@ -79,15 +202,11 @@ static void work_release(work *w)
 
 /* ---- spans of time --------------------------------------------------------------------------- */
 
-typedef struct span {
-  int64_t begin_ps, end_ps;
-} span;
-
 /* Once sorted, spans do not overlap. */
 typedef struct span_list {
   span *items;
   uint32_t count;
-  uint32_t found; /* by the last search: mostly the next one finds it too, or the span after it */
+  uint32_t found; /* by the last search: mostly the next one finds it too, or a span soon after */
 } span_list;
 
 static int by_begin(const void *left, const void *right)
@@ -100,7 +219,7 @@ static span_list spans_of(const rank_times *u, const op_list *ops, arena *a)
 {
   span_list l = { .items = ARENA_ARRAY(a, span, ops->count), .count = ops->count };
   for (uint32_t i = 0; i < ops->count; i++)
-    l.items[i] = (span){ u->start_ps[ops->items[i]], u->end_ps[ops->items[i]] };
+    l.items[i] = (span){ begin_ps(u, ops->items[i]), end_ps(u, ops->items[i]) };
   return l;
 }
 
@@ -122,15 +241,18 @@ static void sort_spans(span_list *l)
 
 static bool is_first_after(const span_list *l, uint32_t i, int64_t at_ps)
 {
-  return i < l->count && l->items[i].end_ps > at_ps && (i == 0 || l->items[i - 1].end_ps <= at_ps);
+  return (i == l->count || l->items[i].end_ps > at_ps) &&
+         (i == 0 || l->items[i - 1].end_ps <= at_ps);
 }
 
 /* The first span that has not ended at a time. */
 static uint32_t first_after(span_list *l, int64_t at_ps)
 {
-  uint32_t low = 0, high = l->count;
-  if (is_first_after(l, l->found, at_ps)) return l->found;
-  if (is_first_after(l, l->found + 1, at_ps)) return ++l->found;
+  enum { NEAR = 8 };
+  uint32_t low = 0, high = l->count, near = l->found;
+  for (int i = 0; i < NEAR && near < l->count && l->items[near].end_ps <= at_ps; i++)
+    near++;
+  if (is_first_after(l, near, at_ps)) return l->found = near;
   while (low < high) {
     uint32_t middle = low + (high - low) / 2;
     if (l->items[middle].end_ps > at_ps)
@@ -138,7 +260,7 @@ static uint32_t first_after(span_list *l, int64_t at_ps)
     else
       low = middle + 1;
   }
-  assert(low == l->count || is_first_after(l, low, at_ps));
+  assert(is_first_after(l, low, at_ps));
   return l->found = low;
 }
 
@@ -163,11 +285,11 @@ static bool add_copies(int64_t *ppm, const rank_times *u, const work *w, bool ou
   sort_spans(&copies);
   for (uint32_t k = 0; k < w->kernels.count && copies.count > 0; k++) {
     uint32_t i = w->kernels.items[k];
-    int64_t ps = u->end_ps[i] - u->start_ps[i];
+    int64_t ps = end_ps(u, i) - begin_ps(u, i);
     const call_cost *c = &u->costs[u->plan->ops.items[i].arg];
     int64_t permille = out ? c->d2h_permille : c->h2d_permille;
     if (ps == 0 || permille == 0) continue;
-    int64_t meets_ps = spans_meet_ps(&copies, u->start_ps[i], u->end_ps[i]);
+    int64_t meets_ps = spans_meet_ps(&copies, begin_ps(u, i), end_ps(u, i));
     assert(meets_ps >= 0 && meets_ps <= ps && "spans do not overlap");
     int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, ps);
     ppm[i] += more;
@@ -195,7 +317,7 @@ static bool is_on_compute(const rank_times *u, uint32_t op)
 {
   const plan_op *o = &u->plan->ops.items[op];
   assert(o->kind == OP_KERNEL);
-  return o->stream == STREAM_COMPUTE && u->end_ps[op] > u->start_ps[op];
+  return o->stream == STREAM_COMPUTE && end_ps(u, op) > begin_ps(u, op);
 }
 
 static span_list compute_spans(const rank_times *u, const work *w, arena *a)
@@ -203,10 +325,10 @@ static span_list compute_spans(const rank_times *u, const work *w, arena *a)
   span_list l = { .items = ARENA_ARRAY(a, span, w->kernels.count) };
   for (uint32_t k = 0; k < w->kernels.count; k++) {
     uint32_t i = w->kernels.items[k];
-    if (is_on_compute(u, i)) l.items[l.count++] = (span){ u->start_ps[i], u->end_ps[i] };
+    if (is_on_compute(u, i)) l.items[l.count++] = (span){ begin_ps(u, i), end_ps(u, i) };
   }
   sort_spans(&l);
-  assert(l.count == 0 || l.items[l.count - 1].end_ps <= u->step_ps);
+  assert(l.count == 0 || l.items[l.count - 1].end_ps <= u->step_ps - u->cut.ps);
   return l;
 }
 
@@ -214,8 +336,8 @@ static bool add_share(int64_t *ppm, const rank_times *u, uint32_t op, span_list 
 {
   int64_t permille = u->costs[u->plan->ops.items[op].arg].collective_permille;
   if (permille == 0) return false;
-  int64_t meets_ps = spans_meet_ps(beside, u->start_ps[op], u->end_ps[op]);
-  int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, u->end_ps[op] - u->start_ps[op]);
+  int64_t meets_ps = spans_meet_ps(beside, begin_ps(u, op), end_ps(u, op));
+  int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, end_ps(u, op) - begin_ps(u, op));
   ppm[op] += more;
   return more > 0;
 }
@@ -251,14 +373,15 @@ typedef struct edge_list {
 
 static void add_edges(edge_list *l, const rank_times *u, uint32_t beside)
 {
-  for (uint32_t i = 0; i < u->plan->ops.count; i++) {
+  for (uint32_t i = 0; i < u->plan->ops.count; i = walk_from(u, i + 1)) {
     const plan_op *o = &u->plan->ops.items[i];
     if (!op_runs_on_stream((op_kind)o->kind) || !(beside >> o->stream & 1)) continue;
-    assert(u->start_ps[i] <= u->end_ps[i]);
-    if (u->end_ps[i] == u->start_ps[i]) continue;
+    if (is_left_out(u, i)) continue;
+    assert(begin_ps(u, i) <= end_ps(u, i));
+    if (end_ps(u, i) == begin_ps(u, i)) continue;
     int32_t waits = o->kind == OP_WAIT;
-    *ARRAY_PUSH(l) = (edge){ u->start_ps[i], 1, waits };
-    *ARRAY_PUSH(l) = (edge){ u->end_ps[i], -1, -waits };
+    *ARRAY_PUSH(l) = (edge){ begin_ps(u, i), 1, waits };
+    *ARRAY_PUSH(l) = (edge){ end_ps(u, i), -1, -waits };
   }
 }
 
@@ -306,11 +429,11 @@ static int64_t copy_slowdown_ppm(const rank_times *u, const machine *m, uint32_t
   bool out = o->kind == OP_D2H;
   int64_t permille =
       out ? m->link.waiting_slowdown_d2h_permille : m->link.waiting_slowdown_h2d_permille;
-  int64_t taken_ps = u->end_ps[op] - u->start_ps[op];
+  int64_t taken_ps = end_ps(u, op) - begin_ps(u, op);
   int64_t alone_ps = host_copy_ps(m, copy_bytes(u->of, u->plan, o), out);
   assert(taken_ps >= 0 && alone_ps >= 0);
   if (taken_ps == 0) return 0;
-  int64_t meets_ps = spans_meet_ps(waiting, u->start_ps[op], u->end_ps[op]);
+  int64_t meets_ps = spans_meet_ps(waiting, begin_ps(u, op), end_ps(u, op));
   int64_t ppm = capped_muldiv(meets_ps, permille * PPM_OF_PERMILLE, taken_ps);
   int64_t more_ps = alone_ps + capped_muldiv(alone_ps, ppm, MILLION) - taken_ps;
   return more_ps > 0 ? capped_muldiv(more_ps, MILLION, alone_ps) : 0;
@@ -352,10 +475,10 @@ static bool add_occupied(int64_t *ppm, const rank_times *u, const work *w, arena
     const plan_op *o = &u->plan->ops.items[i];
     int64_t alone_ps = u->costs[o->arg].ps;
     if (alone_ps == 0 || o->stream != STREAM_D2H) continue;
-    uint32_t k = first_after(&compute, u->start_ps[i]);
-    if (k == compute.count || compute.items[k].begin_ps > u->start_ps[i]) continue;
-    assert(u->start_ps[i] < compute.items[k].end_ps && "compute's kernel has not ended");
-    ppm[i] += capped_muldiv(compute.items[k].end_ps - u->start_ps[i], MILLION, alone_ps);
+    uint32_t k = first_after(&compute, begin_ps(u, i));
+    if (k == compute.count || compute.items[k].begin_ps > begin_ps(u, i)) continue;
+    assert(begin_ps(u, i) < compute.items[k].end_ps && "compute's kernel has not ended");
+    ppm[i] += capped_muldiv(compute.items[k].end_ps - begin_ps(u, i), MILLION, alone_ps);
     adds = true;
   }
   return adds;
@@ -382,9 +505,9 @@ static full_clock full_clock_of(const rank_times *u, const op_list *kernels,
     if (!is_on_compute(u, i)) continue;
     int64_t alone_ps = u->costs[u->plan->ops.items[i].arg].ps;
     int64_t more_ps = capped_muldiv(alone_ps, power_ppm[i], MILLION);
-    saved_ps += min_i64(more_ps, u->end_ps[i] - u->start_ps[i]);
+    saved_ps += min_i64(more_ps, end_ps(u, i) - begin_ps(u, i));
     f.saved_ps[f.compute.count] = saved_ps;
-    f.compute.items[f.compute.count++] = (span){ u->start_ps[i], u->end_ps[i] };
+    f.compute.items[f.compute.count++] = (span){ begin_ps(u, i), end_ps(u, i) };
   }
   assert(is_sorted(&f.compute) && saved_ps >= 0);
   return f;
@@ -406,13 +529,13 @@ static int64_t at_full_clock(full_clock *f, int64_t at_ps)
 static power_curve curve_of(full_clock *f, const op_list *kernels)
 {
   const rank_times *u = f->times;
-  power_curve curve = power_curve_new(at_full_clock(f, u->step_ps));
+  power_curve curve = power_curve_new(at_full_clock(f, u->step_ps - u->cut.ps));
   ARRAY_RESERVE(&curve.streams[STREAM_COMPUTE], kernels->count); /* nearly all are there */
   for (uint32_t k = 0; k < kernels->count; k++) {
     uint32_t i = kernels->items[k];
     const plan_op *o = &u->plan->ops.items[i];
-    power_curve_add(&curve, (plan_stream)o->stream, at_full_clock(f, u->start_ps[i]),
-                    at_full_clock(f, u->end_ps[i]), u->costs[o->arg].energy_nj);
+    power_curve_add(&curve, (plan_stream)o->stream, at_full_clock(f, begin_ps(u, i)),
+                    at_full_clock(f, end_ps(u, i)), u->costs[o->arg].energy_nj);
   }
   return curve;
 }
@@ -428,7 +551,7 @@ static bool set_power(slowdown *s, full_clock *f, const op_list *kernels, const 
     uint32_t i = kernels->items[k];
     int64_t permille = u->costs[u->plan->ops.items[i].arg].power_permille;
     if (permille == 0) continue;
-    int64_t excess = power_curve_excess_ppm(&curve, m, at_full_clock(f, u->start_ps[i]));
+    int64_t excess = power_curve_excess_ppm(&curve, m, at_full_clock(f, begin_ps(u, i)));
     assert(permille > 0 && excess >= 0);
     int64_t power_ppm = muldiv_i64(excess, permille, 1000);
     s->ppm[i] += power_ppm - s->power_ppm[i];
@@ -439,8 +562,11 @@ static bool set_power(slowdown *s, full_clock *f, const op_list *kernels, const 
   return adds;
 }
 
-slowdown slowdown_at_full_clock(const rank_times *u, const machine *m, arena *a)
+slowdown slowdown_at_full_clock(const rank_times *times, const machine *m, arena *a)
 {
+  rank_times cut = *times;
+  const rank_times *u = &cut;
+  cut.cut = cut_of(times);
   slowdown s = { ARENA_ARRAY(a, int64_t, u->plan->ops.count),
                  ARENA_ARRAY(a, int64_t, u->plan->ops.count) };
   work w = work_of(u);
@@ -452,6 +578,8 @@ slowdown slowdown_at_full_clock(const rank_times *u, const machine *m, arena *a)
   slowed |= add_collectives(s.ppm, u, &w, a);
   slowed |= add_occupied(s.ppm, u, &w, a);
   slowed |= set_power(&s, &f, &w.kernels, m);
+  fill_left_out(u, s.ppm);
+  fill_left_out(u, s.power_ppm);
   work_release(&w);
   return slowed ? s : (slowdown){ 0 };
 }

@@ -31,6 +31,25 @@
 #include "sim/engine/costs.h"
 #include "sim/plan/plan.h"
 
+/* Turns of a rank that are all the same: on each stream that has ops in them, those from first[stream] to
+ * `times` x `ops` further in the rank began and ended `ps` later than the ops `ops` before. */
+typedef struct equal_turns {
+  uint32_t streams; /* that have ops in the turns, a bit each */
+  uint32_t first
+      [STREAM_HOST];   /* of the other streams: the first op after the turns, or beyond all ops */
+  uint32_t ops, times; /* times == 0: there are none */
+  int64_t ps;
+  int64_t others_ps; /* the other streams had ended all before by then */
+} equal_turns;
+
+/* Ops of equal turns that slowdown.c leaves out: on each stream `ops` of the rank from first[stream] on. */
+typedef struct turn_cut {
+  uint32_t first[STREAM_HOST];
+  uint32_t lowest, highest; /* of `first`, of the streams with ops in the turns */
+  uint32_t ops;             /* 0: nothing is left out */
+  int64_t ps;               /* what runs after them counts as so much earlier */
+} turn_cut;
+
 /* A rank whose ops ran from start_ps[op] to end_ps[op], in an iteration of step_ps. */
 typedef struct rank_times {
   const plan *of;
@@ -38,6 +57,8 @@ typedef struct rank_times {
   const call_cost *costs; /* by call */
   const int64_t *start_ps, *end_ps;
   int64_t step_ps;
+  const equal_turns *turns; /* NULL: not known */
+  turn_cut cut;             /* slowdown.c's own; zeros */
 } rank_times;
 
 /* By op, in parts per million of its time alone (kernels: call_cost.ps, copies: host_copy_ps). */

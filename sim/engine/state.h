@@ -9,6 +9,7 @@
 #include "sim/engine/costs.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/host_walk.h"
+#include "sim/engine/slowdown.h"
 
 #define UNKNOWN INT64_MIN
 #define NO_OP   UINT32_MAX
@@ -83,6 +84,7 @@ typedef struct rank_state {
   int64_t *event_ps;       /* by event */
   uint8_t *event_stream;
   bool runnable;
+  equal_turns turns; /* those of the longest run that was left out */
 } rank_state;
 
 typedef struct engine {
