@@ -8,10 +8,11 @@ import re
 
 import pytest
 
-from conftest import documented_json_keys, errors_of, one_error, sets
+from conftest import ROOT, documented_json_keys, errors_of, one_error, sets
 
 LAYER = "docs/examples/one-layer.yaml"
 FRONTS = int(os.environ.get("OFFSIM_FRONTS", "6"))  # spaces that --front and --exhaustive are compared on
+PASTED = int(os.environ.get("OFFSIM_PASTED", "4"))  # scripts whose flags are given back
 SPEED = ["tokens_per_s_per_gpu", "mfu"]
 COUNTS = ["refused", "same", "too_large", "too_slow", "dominated", "unsafe", "predicted"]
 
@@ -236,3 +237,68 @@ def test_planned_of_a_pipeline_and_the_flags_of_today(offsim):
     assert "system=planned" in found["best"][0]["set"]
     assert found["best"][0]["step_time_s"] < found["today"]["step_time_s"]
     assert "--recompute" in found["flags"] or "--offload-modules" in found["flags"]
+
+
+def draw_script(seed):
+    """Options of a launch script, each with its values, and a budget that keep-all exceeds."""
+    d = random.Random(seed)
+    pp, tp = d.choice([1, 2, 4]), d.choice([1, 2])
+    layers = pp * d.choice([2, 3, 4])
+    options = ["--use-mcore-models", "--transformer-impl transformer_engine", f"--num-layers {layers}", "--hidden-size 2048",
+               f"--ffn-hidden-size {d.choice([5632, 8192])}", "--num-attention-heads 16", "--seq-length 4096",
+               "--max-position-embeddings 4096", "--position-embedding-type rope", "--micro-batch-size 1",
+               f"--global-batch-size {d.choice([2, 4, 8])}", "--bf16", f"--pipeline-model-parallel-size {pp}",
+               f"--tensor-model-parallel-size {tp}", "--cross-entropy-loss-fusion", "--no-create-attention-mask-in-dataloader",
+               *d.choice([[], ["--use-distributed-optimizer", "--overlap-grad-reduce"]]),
+               *d.choice([[], ["--swiglu", "--normalization RMSNorm", "--disable-bias-linear"]]),
+               *d.choice([[], ["--num-experts 8", "--moe-router-topk 2", "--moe-grouped-gemm", "--moe-token-dispatcher-type alltoall",
+                               "--disable-bias-linear"]]),
+               *d.choice([[], [], ["--recompute-granularity selective", "--recompute-modules core_attn layernorm"],
+                          ["--recompute-granularity full", "--recompute-method block", "--recompute-num-layers 1"],
+                          ["--fine-grained-activation-offloading", "--offload-modules core_attn attn_proj"],
+                          ["--cpu-offloading-num-layers 1"] if pp == 1 and tp == 1 else []])]
+    if tp > 1:
+        options.append("--sequence-parallel")
+    if pp > 1 and layers > 2 * pp and layers % (2 * pp) == 0 and d.random() < 0.5:
+        options.append(f"--num-layers-per-virtual-pipeline-stage {layers // pp // 2}")
+    return options, pp * tp, d.choice(["H100-SXM", "H200-SXM", "GB200"]), d.choice([0.9, 0.75, 0.6]), \
+        d.choice([[], ["--set", "offload.mode=fixed"]])
+
+
+def with_memory(machine, memory_bytes, path):
+    """A file of the machine with as much for PyTorch on each GPU."""
+    text = (ROOT / f"sim/machine/presets/{machine}.yaml").read_text()
+    text = re.sub(r"(?m)^(gpu:(?:\n  .*)*?\n  memory_bytes: )\d+ \w+", rf"\g<1>{memory_bytes} assumed", text)
+    path.write_text(re.sub(r"(reserved_by_system_bytes: )\d+ \w+", r"\g<1>0 assumed", text))
+    return path
+
+
+@pytest.mark.parametrize("seed", range(PASTED))
+def test_pasted_flags_are_the_setting(offsim, tmp_path, seed):
+    """In a script that has them in place of its own, `predict` finds what `tune` said."""
+    options, gpus, machine, part, mode = draw_script(seed)
+
+    def of_script(environment, options, machine):
+        script = tmp_path / "train.sh"
+        script.write_text(f"export CUDA_DEVICE_MAX_CONNECTIONS=1 NVTE_CPU_OFFLOAD_V1=1 {environment}\n"
+                          f"torchrun pretrain_gpt.py {' '.join(options)}\n")
+        return ["--megatron-args", script, "--world-size", gpus, "--machine", machine, *mode]
+
+    def predict(*arguments):
+        return json.loads(offsim("predict", *of_script(*arguments), "--json", "--brief", check=0).stdout)["result"]
+
+    kept = predict("", options, machine)["ranks"]
+    most, static = (max(rank[key] for rank in kept) for key in ("reserved_peak_bytes", "static_bytes"))
+    small = with_memory(machine, int(static + part * (most - static)), tmp_path / "small.yaml")
+    found = tune(offsim, *of_script("", options, small), "--best", 1)
+    named = found["today"] or (found["best"] + [None])[0]
+    if named is None:
+        pytest.skip("nothing fits")
+    words, left_out = found["flags"].split(" "), set((found["left_out"] or "").split())
+    environment = [word for word in words if re.fullmatch(r"[A-Z0-9_]+=\S*", word)]
+    pasted = [option for option in options if option.split()[0] not in left_out]
+    pasted += [word for word in words if word not in environment]
+    again = predict(" ".join(environment), pasted, small)
+    assert again["step_time_s"] == named["step_time_s"], (pasted, environment, named["set"])
+    for key in ("allocated_peak_bytes", "reserved_peak_bytes"):
+        assert max(rank[key] for rank in again["ranks"]) == named[key]
