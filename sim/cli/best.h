@@ -9,6 +9,10 @@
 bool best_find(best_notes *n, const settings *given, const candidate *c, const machine *m,
                uint32_t threads, arena *a, diag *d);
 
+/* Predicts it with slower copies: `slower_copies_ps`. False after a diag error. */
+bool best_slacken(best_notes *n, const settings *given, const candidate *c, const machine *m,
+                  uint32_t threads, arena *a, diag *d);
+
 /* The flags of a setting, and what is to be left out; once. Nothing for Hugging Face's models. */
 void best_paste(best_notes *n, const settings *given, const candidate *c, arena *a);
 

@@ -145,6 +145,8 @@ static bool search(const tune_options *o, const tune_request *r, arena *a, diag 
   if (watched) fprintf(stderr, "\r%70s\r", "");
   if (ok && t.count > 0)
     ok = best_find(&notes, r->given, &t.items[0].row.tried, r->machine, r->threads, a, d);
+  if (ok && t.count > 0)
+    ok = best_slacken(&notes, r->given, &t.items[0].row.tried, r->machine, r->threads, a, d);
   if (ok && t.count > 0) best_paste(&notes, r->given, &tuned_pasted(&t)->row.tried, a);
   if (ok && o->json) tuned_json(&t, r, &notes, stdout);
   if (ok && !o->json && !is_silent(o)) tuned_table(&t, r, &notes, stdout, a);

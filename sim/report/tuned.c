@@ -72,6 +72,17 @@ static void print_bounds(const tuned *t, const tune_request *r, FILE *out, arena
             " ");
 }
 
+/* The fastest setting may use the link all the time: then a link that is not as fast as the machine's
+ * file says costs it most. */
+static void print_slack(const best_notes *n, const sweep_row *best, FILE *out, arena *a)
+{
+  if (n->slower_copies_ps == 0) return;
+  fprintf(out, "slack     copies that are %d %% slower make it %s, %s %% more\n",
+          SLOWER_COPIES_PERCENT,
+          figure_with_unit(a, n->slower_copies_ps, unit_of_time(best->step_ps)),
+          figure_percent(a, n->slower_copies_ps - best->step_ps, best->step_ps, 2));
+}
+
 /* What --allow-unsafe would find, and that the repaired code is another question. */
 static void print_faster_unsafe(const tuned *t, FILE *out, arena *a)
 {
@@ -91,6 +102,10 @@ static void print_today(const tuned *t, FILE *out, arena *a)
 {
   const sweep_row *today = &t->today.row, *best = &t->items[0].row;
   if (today->step_ps == 0) return;
+  fputs("own       the first is offsim's own: docs/systems/planned.md says what it does, and how "
+        "PyTorch "
+        "does it\n",
+        out);
   fprintf(out, "today     %s, %s %% more, is the best that frameworks have:\n         ",
           figure_with_unit(a, today->step_ps, unit_of_time(best->step_ps)),
           figure_percent(a, today->step_ps - best->step_ps, best->step_ps, 2));
@@ -118,6 +133,7 @@ void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FIL
     ranking_sets_print(i + 1, &t->items[i].row.tried, out);
   print_bounds(t, r, out, a);
   wrap_line(out, 10, "the best  %s", n->why);
+  print_slack(n, best, out, a);
   print_faster_unsafe(t, out, a);
   print_today(t, out, a);
   if (n->flags != NULL && *n->flags != '\0') wrap_text(out, "flags     ", 10, n->flags, " ");
@@ -177,6 +193,11 @@ void tuned_json(const tuned *t, const tune_request *r, const best_notes *n, FILE
   else
     seconds_member(out, "budget_bound_s", t->budget.step_ps, ",\n");
   best_notes_json(n, out);
+  fputs("  ", out);
+  if (n->slower_copies_ps == 0)
+    fputs("\"slower_copies_step_time_s\": null,\n", out);
+  else
+    seconds_member(out, "slower_copies_step_time_s", n->slower_copies_ps, ",\n");
   fputs("  \"faster_unsafe\": ", out);
   if (t->faster_unsafe.row.step_ps == 0)
     fputs("null", out);

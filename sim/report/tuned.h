@@ -14,7 +14,11 @@ typedef struct best_notes {
   const char *why; /* what bounds it */
   const char *flags, *left_out;
   bool unsafe; /* `check` refuses its plan */
+  /* Its step if copies between device and host are SLOWER_COPIES_PERCENT slower; 0: it has none. */
+  int64_t slower_copies_ps;
 } best_notes;
+
+enum { SLOWER_COPIES_PERCENT = 5 };
 
 void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FILE *out, arena *a);
 /* Three members of an object, a comma after each. */

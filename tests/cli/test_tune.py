@@ -127,6 +127,27 @@ def test_the_best_is_what_predict_says(offsim):
         offsim("check", *arguments, *words, check=0)
 
 
+@pytest.mark.parametrize("model, budget", [("docs/examples/hf-16-layers.yaml", "gpu.memory_bytes=20400000000"),
+                                           ("docs/examples/hf-layers.yaml", "gpu.memory_bytes=100000000000")])
+def test_what_slower_copies_cost(offsim, model, budget):
+    """The best without copies has nothing to lose."""
+    arguments = [model, "--machine-set", budget, "--best", 1]
+    found = tune(offsim, *arguments)
+    best, words = found["best"][0], [word for text in found["best"][0]["set"] for word in ("--set", text)]
+    rates = {f"link.{key}": int(rate) * 95 // 100 for key, rate in re.findall(
+        r"(?m)^  ([dh]2[dh]_bytes_per_us|duplex_bytes_per_us): (\d+)",
+        (ROOT / "sim/machine/presets/H200-SXM.yaml").read_text().split("\nlink:")[1])}
+    assert len(rates) == 3
+    slower = [word for key, rate in rates.items() for word in ("--machine-set", f"{key}={rate}")]
+    table = offsim("tune", *arguments, check=0).stdout
+    if best["host_pinned_total_bytes"] == 0:
+        assert found["slower_copies_step_time_s"] is None and "slack" not in table
+        return
+    predicted = json.loads(offsim("predict", *arguments[:3], *slower, *words, "--json", check=0).stdout)
+    assert found["slower_copies_step_time_s"] == predicted["result"]["step_time_s"] > best["step_time_s"]
+    assert re.search(r"(?m)^slack +copies that are 5 % slower make it [\d.]+ ms, [\d.]+ % more$", table)
+
+
 def test_any_number_of_threads(offsim):
     arguments, _ = draw(5)
     texts = {offsim("tune", *arguments, "--threads", threads, check=0).stdout for threads in (1, 3, 8)}
@@ -261,16 +282,8 @@ def draw_script(seed):
         options.append("--sequence-parallel")
     if pp > 1 and layers > 2 * pp and layers % (2 * pp) == 0 and d.random() < 0.5:
         options.append(f"--num-layers-per-virtual-pipeline-stage {layers // pp // 2}")
-    return options, pp * tp, d.choice(["H100-SXM", "H200-SXM", "GB200"]), d.choice([0.9, 0.75, 0.6]), \
+    return options, pp * tp, d.choice(["H100-SXM", "H200-SXM", "GB200"]), d.choice([0.95, 0.9, 0.8]), \
         d.choice([[], ["--set", "offload.mode=fixed"]])
-
-
-def with_memory(machine, memory_bytes, path):
-    """A file of the machine with as much for PyTorch on each GPU."""
-    text = (ROOT / f"sim/machine/presets/{machine}.yaml").read_text()
-    text = re.sub(r"(?m)^(gpu:(?:\n  .*)*?\n  memory_bytes: )\d+ \w+", rf"\g<1>{memory_bytes} assumed", text)
-    path.write_text(re.sub(r"(reserved_by_system_bytes: )\d+ \w+", r"\g<1>0 assumed", text))
-    return path
 
 
 @pytest.mark.parametrize("seed", range(PASTED))
@@ -282,14 +295,15 @@ def test_pasted_flags_are_the_setting(offsim, tmp_path, seed):
         script = tmp_path / "train.sh"
         script.write_text(f"export CUDA_DEVICE_MAX_CONNECTIONS=1 NVTE_CPU_OFFLOAD_V1=1 {environment}\n"
                           f"torchrun pretrain_gpt.py {' '.join(options)}\n")
-        return ["--megatron-args", script, "--world-size", gpus, "--machine", machine, *mode]
+        return ["--megatron-args", script, "--world-size", gpus, "--machine", *machine, *mode]
 
     def predict(*arguments):
         return json.loads(offsim("predict", *of_script(*arguments), "--json", "--brief", check=0).stdout)["result"]
 
-    kept = predict("", options, machine)["ranks"]
+    kept = predict("", options, [machine])["ranks"]
     most, static = (max(rank[key] for rank in kept) for key in ("reserved_peak_bytes", "static_bytes"))
-    small = with_memory(machine, int(static + part * (most - static)), tmp_path / "small.yaml")
+    small = [machine, "--machine-set", f"gpu.memory_bytes={int(static + part * (most - static))}",
+             "--machine-set", "gpu.reserved_by_system_bytes=0"]
     found = tune(offsim, *of_script("", options, small), "--best", 1)
     named = found["today"] or (found["best"] + [None])[0]
     if named is None:
