@@ -632,13 +632,14 @@ static void rank_begin(rank_state *r, const rank_plan *p, const stream_lists *l,
   }
 }
 
-/* One block for the times of all ranks, so that huge pages serve it. */
+/* One block for the times of all ranks, so that huge pages serve it. A complete run writes each of them. */
 static void share_out_times(timeline *t, const plan *p)
 {
   size_t ops = 0;
+  bool zeroed;
   for (uint32_t i = 0; i < p->rank_count; i++)
     ops += p->ranks[i].ops.count;
-  int64_t *next = t->times_ps = memory_zeroed(2 * ops, sizeof *t->times_ps);
+  int64_t *next = t->times_ps = memory_taken(2 * ops * sizeof *t->times_ps, &zeroed);
   for (uint32_t i = 0; i < p->rank_count; i++) {
     t->ranks[i].start_ps = next;
     t->ranks[i].end_ps = next + p->ranks[i].ops.count;
