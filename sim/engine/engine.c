@@ -261,7 +261,7 @@ static bool run_host(engine *e, rank_state *r)
 /* By how much slowdowns lengthen an op that takes `alone_ps` alone. */
 static int64_t slowed_by_ps(const rank_state *r, uint32_t index, int64_t alone_ps)
 {
-  int64_t ppm = r->slowdown_ppm == NULL ? 0 : r->slowdown_ppm[index];
+  int64_t ppm = r->slowdown == NULL ? 0 : slowdown_ppm(r->slowdown, r->plan, index);
   assert(alone_ps >= 0 && ppm >= 0);
   return ppm == 0 ? 0 : capped_muldiv(alone_ps, ppm, 1000000);
 }
@@ -271,7 +271,7 @@ static int64_t slowed_by_ps(const rank_state *r, uint32_t index, int64_t alone_p
 static int64_t copy_slowed_by_ps(const engine *e, const rank_state *r, uint32_t index,
                                  int64_t bytes)
 {
-  if (r->slowdown_ppm == NULL || r->slowdown_ppm[index] == 0) return 0;
+  if (r->slowdown == NULL || slowdown_ppm(r->slowdown, r->plan, index) == 0) return 0;
   bool out = r->plan->ops.items[index].kind == OP_D2H;
   assert(out || r->plan->ops.items[index].kind == OP_H2D);
   return slowed_by_ps(r, index, host_copy_ps(e->machine, bytes, out));
@@ -732,14 +732,13 @@ static void follow_rank(void *context, uint32_t i)
   if (x->of[i].ppm != NULL) slowdown_follow(&x->of[i], &u, x->engine->machine, &x->memory[i]);
 }
 
-static void follow_ranks(const timeline *t, const engine *e, slowdown *of, uint32_t threads)
+static void follow_ranks(const timeline *t, const engine *e, slowdown *of, uint32_t threads,
+                         arena *a)
 {
-  arena scratch = { 0 };
-  slowing x = { t, e, of, ARENA_ARRAY(&scratch, arena, t->rank_count) };
+  slowing x = { t, e, of, ARENA_ARRAY(a, arena, t->rank_count) };
   parallel_for(t->rank_count, threads, follow_rank, &x);
   for (uint32_t i = 0; i < t->rank_count; i++)
-    arena_release(&x.memory[i]);
-  arena_release(&scratch);
+    arena_take(a, &x.memory[i]);
 }
 
 /* Resets the figures, which the next simulation adds up op by op. */
@@ -870,7 +869,7 @@ static bool run_slowed(timeline *t, engine *e, const slowdown *of, const common 
   forget_figures(t);
   *e = engine_new(t, e->plan, e->machine, e->places, c, a);
   for (uint32_t i = 0; i < t->rank_count; i++)
-    e->ranks[i].slowdown_ppm = of[i].ppm;
+    e->ranks[i].slowdown = of[i].ppm == NULL ? NULL : &of[i];
   return run(t, e, d);
 }
 
@@ -890,7 +889,7 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
   for (int follows = 0; complete && of != NULL && follows <= MOST_FOLLOWS; follows++) {
     if (follows > 0) {
       if (!is_busier(t, busy)) break;
-      follow_ranks(t, &e, of, threads);
+      follow_ranks(t, &e, of, threads, &scratch);
     }
     note_busy(t, busy);
     complete = run_slowed(t, &e, of, &c, &scratch, d);

@@ -428,18 +428,22 @@ static uint32_t end_of_waits(const pair *p, uint32_t end)
   return end;
 }
 
-/* The first op before `end` whose slowdown is another one than a turn earlier; `end`: none is. */
+/* The first op before `end` whose slowdown is another one than a turn earlier; `end`: none is. Ops that share
+ * the rows of a turn need no comparison. */
 static uint32_t end_of_slowdowns(const pair *p, uint32_t end)
 {
-  enum { TOGETHER = 256 };
-  const int64_t *ppm = p->now->slowdown_ppm;
-  uint32_t i = first_undone(p->now);
-  if (ppm == NULL) return end;
-  while (i + TOGETHER <= end && memcmp(&ppm[i], &ppm[i - p->by], TOGETHER * sizeof *ppm) == 0)
-    i += TOGETHER;
-  while (i < end && ppm[i] == ppm[i - p->by])
-    i++;
-  return i;
+  const rank_plan *r = p->now->plan;
+  const slowdown *s = p->now->slowdown;
+  if (s == NULL) return end;
+  const turn_cut *c = &s->cut;
+  for (uint32_t i = first_undone(p->now); i < end; i++) {
+    bool share = i - p->by >= c->highest && i < c->lowest + c->ops && p->by % c->turn == 0;
+    if (share) i = c->lowest + c->ops;
+    if (i < end && op_runs_on_stream((op_kind)r->ops.items[i].kind) &&
+        slowdown_ppm(s, r, i) != slowdown_ppm(s, r, i - p->by))
+      return i;
+  }
+  return end;
 }
 
 /* How many times page-locking repeats, at most `most`. */

@@ -56,18 +56,20 @@ static bool others_rest(const rank_times *u, int64_t begin_ps, int64_t end_ps)
   return t->others_ps <= begin_ps;
 }
 
+static const turn_cut nothing_cut = { .lowest = UINT32_MAX, .highest = UINT32_MAX };
+
 static turn_cut cut_of(const rank_times *u)
 {
   const equal_turns *t = u->turns;
-  turn_cut c = { .lowest = UINT32_MAX };
-  if (t == NULL || t->times == 0 || t->ps == 0 || t->streams == 0) return (turn_cut){ .ops = 0 };
+  if (t == NULL || t->times == 0 || t->ps == 0 || t->streams == 0) return nothing_cut;
   span first = first_turn_of(u); /* streams are not at the same place in the turn */
   int64_t kept = 1 + divide_up(POWER_SLOW_PS + first.end_ps - first.begin_ps, t->ps);
   int64_t left = 1 + divide_up(POWER_AHEAD_PS + first.end_ps - first.begin_ps, t->ps);
   int64_t cut = t->times - kept - left;
   if (cut <= 0 ||
       !others_rest(u, first.end_ps - t->ps, first.end_ps + (kept + cut) * t->ps + POWER_AHEAD_PS))
-    return (turn_cut){ .ops = 0 };
+    return nothing_cut;
+  turn_cut c = { .lowest = UINT32_MAX, .turn = t->ops };
   for (int i = 0; i < STREAM_HOST; i++) {
     bool in_turns = t->streams >> i & 1;
     c.first[i] = in_turns ? t->first[i] + (uint32_t)kept * t->ops : UINT32_MAX;
@@ -76,7 +78,7 @@ static turn_cut cut_of(const rank_times *u)
   }
   c.ops = (uint32_t)cut * t->ops;
   c.ps = cut * t->ps;
-  if (c.highest > c.lowest + c.ops) return (turn_cut){ .ops = 0 };
+  if (c.highest > c.lowest + c.ops) return nothing_cut;
   assert(u->step_ps - c.ps > POWER_SLOW_PS && "no window becomes as long as the step");
   return c;
 }
@@ -116,21 +118,9 @@ static uint32_t walk_from(const rank_times *u, uint32_t op)
   return op >= c->highest && op < c->lowest + c->ops ? c->lowest + c->ops : op;
 }
 
-/* Ops left out are slowed as those a turn earlier. From `highest` to `lowest` + `ops` all others are of the
- * host, which nothing slows. */
-static void fill_left_out(const rank_times *u, int64_t *ppm)
+static uint32_t row_of(const rank_times *u, uint32_t op)
 {
-  const turn_cut *c = &u->cut;
-  if (c->ops == 0) return;
-  assert(c->highest <= c->lowest + c->ops);
-  for (uint32_t i = c->lowest; i < c->highest; i++)
-    if (op_runs_on_stream((op_kind)u->plan->ops.items[i].kind) && is_left_out(u, i))
-      ppm[i] = ppm[i - u->turns->ops];
-  for (uint32_t i = c->highest; i < c->lowest + c->ops; i++)
-    ppm[i] = ppm[i - u->turns->ops];
-  for (uint32_t i = c->lowest + c->ops; i < c->highest + c->ops; i++)
-    if (op_runs_on_stream((op_kind)u->plan->ops.items[i].kind) && is_left_out(u, i))
-      ppm[i] = ppm[i - u->turns->ops];
+  return slowdown_row(&u->cut, u->plan, op);
 }
 
 /* ---- ops -------------------------------------------------------------------------------------- */
@@ -292,7 +282,7 @@ static bool add_copies(int64_t *ppm, const rank_times *u, const work *w, bool ou
     int64_t meets_ps = spans_meet_ps(&copies, begin_ps(u, i), end_ps(u, i));
     assert(meets_ps >= 0 && meets_ps <= ps && "spans do not overlap");
     int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, ps);
-    ppm[i] += more;
+    ppm[row_of(u, i)] += more;
     adds |= more > 0;
   }
   return adds;
@@ -338,7 +328,7 @@ static bool add_share(int64_t *ppm, const rank_times *u, uint32_t op, span_list 
   if (permille == 0) return false;
   int64_t meets_ps = spans_meet_ps(beside, begin_ps(u, op), end_ps(u, op));
   int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, end_ps(u, op) - begin_ps(u, op));
-  ppm[op] += more;
+  ppm[row_of(u, op)] += more;
   return more > 0;
 }
 
@@ -445,9 +435,9 @@ static bool add_waiting_to(int64_t *ppm, const rank_times *u, const machine *m,
   bool adds = false;
   for (uint32_t k = 0; k < copies->count && waiting->count > 0; k++) {
     uint32_t i = copies->items[k];
-    assert(ppm[i] == 0 && "copies slow kernels only");
-    ppm[i] = copy_slowdown_ppm(u, m, i, waiting);
-    adds |= ppm[i] > 0;
+    assert(ppm[row_of(u, i)] == 0 && "copies slow kernels only");
+    ppm[row_of(u, i)] = copy_slowdown_ppm(u, m, i, waiting);
+    adds |= ppm[row_of(u, i)] > 0;
   }
   return adds;
 }
@@ -478,7 +468,7 @@ static bool add_occupied(int64_t *ppm, const rank_times *u, const work *w, arena
     uint32_t k = first_after(&compute, begin_ps(u, i));
     if (k == compute.count || compute.items[k].begin_ps > begin_ps(u, i)) continue;
     assert(begin_ps(u, i) < compute.items[k].end_ps && "compute's kernel has not ended");
-    ppm[i] += capped_muldiv(compute.items[k].end_ps - begin_ps(u, i), MILLION, alone_ps);
+    ppm[row_of(u, i)] += capped_muldiv(compute.items[k].end_ps - begin_ps(u, i), MILLION, alone_ps);
     adds = true;
   }
   return adds;
@@ -504,7 +494,7 @@ static full_clock full_clock_of(const rank_times *u, const op_list *kernels,
     uint32_t i = kernels->items[k];
     if (!is_on_compute(u, i)) continue;
     int64_t alone_ps = u->costs[u->plan->ops.items[i].arg].ps;
-    int64_t more_ps = capped_muldiv(alone_ps, power_ppm[i], MILLION);
+    int64_t more_ps = capped_muldiv(alone_ps, power_ppm[row_of(u, i)], MILLION);
     saved_ps += min_i64(more_ps, end_ps(u, i) - begin_ps(u, i));
     f.saved_ps[f.compute.count] = saved_ps;
     f.compute.items[f.compute.count++] = (span){ begin_ps(u, i), end_ps(u, i) };
@@ -554,8 +544,9 @@ static bool set_power(slowdown *s, full_clock *f, const op_list *kernels, const 
     int64_t excess = power_curve_excess_ppm(&curve, m, at_full_clock(f, begin_ps(u, i)));
     assert(permille > 0 && excess >= 0);
     int64_t power_ppm = muldiv_i64(excess, permille, 1000);
-    s->ppm[i] += power_ppm - s->power_ppm[i];
-    s->power_ppm[i] = power_ppm;
+    uint32_t row = row_of(u, i);
+    s->ppm[row] += power_ppm - s->power_ppm[row];
+    s->power_ppm[row] = power_ppm;
     adds |= power_ppm > 0;
   }
   power_curve_free(&curve);
@@ -567,8 +558,8 @@ slowdown slowdown_at_full_clock(const rank_times *times, const machine *m, arena
   rank_times cut = *times;
   const rank_times *u = &cut;
   cut.cut = cut_of(times);
-  slowdown s = { ARENA_ARRAY(a, int64_t, u->plan->ops.count),
-                 ARENA_ARRAY(a, int64_t, u->plan->ops.count) };
+  uint32_t rows = u->plan->ops.count - cut.cut.ops;
+  slowdown s = { ARENA_ARRAY(a, int64_t, rows), ARENA_ARRAY(a, int64_t, rows), cut.cut };
   work w = work_of(u);
   full_clock f = { .times = u };
   assert(u->step_ps >= 0);
@@ -578,17 +569,31 @@ slowdown slowdown_at_full_clock(const rank_times *times, const machine *m, arena
   slowed |= add_collectives(s.ppm, u, &w, a);
   slowed |= add_occupied(s.ppm, u, &w, a);
   slowed |= set_power(&s, &f, &w.kernels, m);
-  fill_left_out(u, s.ppm);
-  fill_left_out(u, s.power_ppm);
   work_release(&w);
   return slowed ? s : (slowdown){ 0 };
+}
+
+/* Each op gets a row of its own. */
+static void give_rows(slowdown *s, const rank_plan *p, arena *a)
+{
+  int64_t *ppm = ARENA_ARRAY(a, int64_t, p->ops.count);
+  int64_t *power_ppm = ARENA_ARRAY(a, int64_t, p->ops.count);
+  for (uint32_t i = 0; i < p->ops.count; i++) {
+    if (!op_runs_on_stream((op_kind)p->ops.items[i].kind)) continue;
+    ppm[i] = slowdown_ppm(s, p, i);
+    power_ppm[i] = s->power_ppm[slowdown_row(&s->cut, p, i)];
+  }
+  *s = (slowdown){ ppm, power_ppm, nothing_cut };
 }
 
 void slowdown_follow(slowdown *s, const rank_times *slowed, const machine *m, arena *a)
 {
   assert(s->ppm != NULL && s->power_ppm != NULL && slowed->step_ps >= 0);
-  work w = work_of(slowed);
-  full_clock f = full_clock_of(slowed, &w.kernels, s->power_ppm, a);
+  rank_times u = *slowed;
+  u.cut = nothing_cut;
+  if (s->cut.ops > 0) give_rows(s, u.plan, a);
+  work w = work_of(&u);
+  full_clock f = full_clock_of(&u, &w.kernels, s->power_ppm, a);
   set_power(s, &f, &w.kernels, m);
   work_release(&w);
 }

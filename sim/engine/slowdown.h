@@ -44,10 +44,13 @@ typedef struct equal_turns {
 
 /* Ops of equal turns that slowdown.c leaves out: on each stream `ops` of the rank from first[stream] on. */
 typedef struct turn_cut {
-  uint32_t first[STREAM_HOST];
-  uint32_t lowest, highest; /* of `first`, of the streams with ops in the turns */
-  uint32_t ops;             /* 0: nothing is left out */
-  int64_t ps;               /* what runs after them counts as so much earlier */
+  uint32_t first[STREAM_HOST]; /* of streams without ops in the turns: beyond all ops */
+  uint32_t lowest,
+      highest;   /* of `first`, of the streams with ops in the turns; beyond all ops: nothing is
+                                * left out */
+  uint32_t ops;  /* whole turns */
+  uint32_t turn; /* ops of a turn */
+  int64_t ps;    /* what runs after them counts as so much earlier */
 } turn_cut;
 
 /* A rank whose ops ran from start_ps[op] to end_ps[op], in an iteration of step_ps. */
@@ -61,16 +64,33 @@ typedef struct rank_times {
   turn_cut cut;             /* slowdown.c's own; zeros */
 } rank_times;
 
-/* By op, in parts per million of its time alone (kernels: call_cost.ps, copies: host_copy_ps). */
+/* In parts per million of an op's time alone (kernels: call_cost.ps, copies: host_copy_ps), by the row of the
+ * op. */
 typedef struct slowdown {
   int64_t *ppm;       /* all of it; NULL: no op is slowed */
   int64_t *power_ppm; /* the part of it that power throttling adds */
+  turn_cut cut;
 } slowdown;
+
+/* The row of an op: one left out has that of the last turn before which is not. */
+static inline uint32_t slowdown_row(const turn_cut *c, const rank_plan *p, uint32_t op)
+{
+  if (op < c->lowest) return op;
+  if (op >= c->highest + c->ops) return op - c->ops;
+  uint32_t first = c->first[p->ops.items[op].stream];
+  if (op < first) return op;
+  return op - first >= c->ops ? op - c->ops : first - c->turn + (op - first) % c->turn;
+}
+
+static inline int64_t slowdown_ppm(const slowdown *s, const rank_plan *p, uint32_t op)
+{
+  return s->ppm[slowdown_row(&s->cut, p, op)];
+}
 
 /* `u`: times without slowdowns. */
 slowdown slowdown_at_full_clock(const rank_times *u, const machine *m, arena *a);
 
-/* Replaces the part of power throttling. `slowed`: the times that `s` led to. */
+/* Replaces the part of power throttling. `slowed`: the times that `s` led to. `a` lives as long as `s`. */
 void slowdown_follow(slowdown *s, const rank_times *slowed, const machine *m, arena *a);
 
 #endif

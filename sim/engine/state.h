@@ -63,7 +63,7 @@ typedef struct rank_state {
   const uint32_t *following;   /* stream_lists */
   const uint32_t *recorded_by; /* stream_lists */
   const call_cost *costs;      /* by call */
-  const int64_t *slowdown_ppm; /* by op (slowdown.h), NULL: none is slowed */
+  const slowdown *slowdown;    /* NULL: no op is slowed */
   const int64_t *page_lock_ps; /* by HOST_ALLOC, NULL: none costs anything */
   uint32_t host_allocs;        /* number that the host thread has passed */
   stream_state streams[DEVICE_STREAMS];
