@@ -25,11 +25,18 @@ uint32_t walk_resident(walk *w, plan_buffer description)
 uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class, plan_stream pool)
 {
   assert(pool < STREAM_HOST && class < BUFFER_CLASSES);
-  uint32_t made = walk_new_buffer(w, (plan_buffer){ .bytes = bytes,
-                                                    .tensor = tensor,
-                                                    .mark = w->mark,
-                                                    .purpose = (uint8_t) class,
-                                                    .stream = (uint8_t)pool });
+  assert(bytes >= 0 && tensor < w->plan->tensors.count);
+  /* Member by member: of a copy, the CPU would have to wait for what has just been written. */
+  uint32_t made = w->rank->buffers.count;
+  plan_buffer *b = ARRAY_PUSH(&w->rank->buffers);
+  b->bytes = bytes;
+  b->tensor = tensor;
+  b->mark = w->mark;
+  b->purpose = (uint8_t) class;
+  b->stream = (uint8_t)pool;
+  b->filled = 0;
+  b->host_key = 0;
+  *ARRAY_PUSH(&w->references) = 1;
   walk_emit(w, OP_ALLOC, pool, made);
   return made;
 }

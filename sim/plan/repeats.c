@@ -1,60 +1,65 @@
 #include "sim/plan/repeats.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "sim/base/parallel.h"
 
 /* ---- how far the marks repeat ------------------------------------------------------------------- */
 
-/* The marks of a rank in program order. */
-typedef struct mark_walk {
-  const rank_plan *rank;
-  id_array ops; /* of the marks */
-} mark_walk;
-
-static const plan_mark *mark_at(const mark_walk *w, uint32_t i)
+/* Marks are in the order of their ops, from 1 on. Mark i is mark i - period of a later micro-batch. */
+static bool mark_repeats(const mark_array *m, uint32_t i, uint32_t period, uint32_t microbatches)
 {
-  assert(i < w->ops.count);
-  return &w->rank->marks.items[w->rank->ops.items[w->ops.items[i]].arg];
-}
-
-/* Mark i is mark i - period of a later micro-batch. */
-static bool mark_repeats(const mark_walk *w, uint32_t i, uint32_t period, uint32_t microbatches)
-{
-  const plan_mark *now = mark_at(w, i), *before = mark_at(w, i - period);
+  const plan_mark *now = &m->items[i], *before = now - period;
   return now->kind == before->kind && now->chunk == before->chunk &&
          now->microbatch - before->microbatch == microbatches;
 }
 
 /* Number of marks around mark i + period that repeat with this period. */
-static uint32_t count_repeating(const mark_walk *w, uint32_t i, uint32_t period)
+static uint32_t count_repeating(const mark_array *m, uint32_t i, uint32_t period)
 {
   uint32_t first = i + period, last = i + period;
-  uint32_t microbatches = mark_at(w, first)->microbatch - mark_at(w, i)->microbatch;
-  while (first > period && mark_repeats(w, first - 1, period, microbatches))
+  uint32_t microbatches = m->items[first].microbatch - m->items[i].microbatch;
+  while (first > period + 1 && mark_repeats(m, first - 1, period, microbatches))
     first--;
-  while (last + 1 < w->ops.count && mark_repeats(w, last + 1, period, microbatches))
+  while (last + 1 < m->count && mark_repeats(m, last + 1, period, microbatches))
     last++;
   return last - first + 1;
 }
 
 /* The number of marks after which those in the middle of the rank repeat longest; 0: they do not. Once half
  * of all marks repeat, no other period is looked for. */
-static uint32_t period_of_marks(const mark_walk *w, uint32_t middle)
+static uint32_t period_of_marks(const mark_array *m, uint32_t middle)
 {
   uint32_t best = 0, most = 0;
-  for (uint32_t p = 1; middle + p < w->ops.count && most < w->ops.count / 2; p++) {
-    const plan_mark *now = mark_at(w, middle + p), *before = mark_at(w, middle);
+  for (uint32_t p = 1; middle + p < m->count && most < (m->count - 1) / 2; p++) {
+    const plan_mark *now = &m->items[middle + p], *before = &m->items[middle];
     if (now->kind != before->kind || now->chunk != before->chunk ||
         now->microbatch <= before->microbatch)
       continue;
-    uint32_t count = count_repeating(w, middle, p);
+    uint32_t count = count_repeating(m, middle, p);
     if (count <= most) continue;
     most = count;
     best = p;
   }
   return best;
+}
+
+/* NO_ID: none. */
+static uint32_t op_of_mark(const op_array *ops, uint32_t mark)
+{
+  for (uint32_t low = 0, high = ops->count; low < high;) {
+    uint32_t middle = low + (high - low) / 2, i = middle;
+    while (i < high && ops->items[i].kind != OP_MARK)
+      i++;
+    if (i < high && ops->items[i].arg == mark) return i;
+    if (i < high && ops->items[i].arg < mark)
+      low = i + 1;
+    else
+      high = middle;
+  }
+  return NO_ID;
 }
 
 /* ---- how far the ops repeat --------------------------------------------------------------------- */
@@ -74,14 +79,18 @@ typedef struct comparison {
   bool knows_taken, knows_recorded, knows_messages, knows_marks;
 } comparison;
 
-/* One to one: each id has one earlier and one later id. */
-static inline bool rename_id(renaming *r, uint32_t now, uint32_t before)
+/* One to one: each id has one earlier and one later id. False: one of them has another. */
+static bool meet(renaming *r, uint32_t now, uint32_t before)
 {
-  if (r->earlier[now] == before && r->later[before] == now) return true;
   if (r->earlier[now] != NO_ID || r->later[before] != NO_ID) return false;
   r->earlier[now] = before;
   r->later[before] = now;
   return true;
+}
+
+static inline bool rename_event(comparison *c, uint32_t now, uint32_t before)
+{
+  return c->events.earlier[now] == before || meet(&c->events, now, before);
 }
 
 /* The first growth is that of all. */
@@ -105,11 +114,11 @@ static bool is_same_buffer(const rank_plan *r, uint32_t now, uint32_t before)
          a->stream == b->stream && a->filled == b->filled && a->host_key == b->host_key;
 }
 
-/* What two buffers are is compared when they are first met. */
+/* What two buffers are is compared when they meet. */
 static inline bool rename_buffer(comparison *c, uint32_t now, uint32_t before)
 {
-  bool met = c->buffers.earlier[now] == before;
-  return rename_id(&c->buffers, now, before) && (met || is_same_buffer(c->rank, now, before));
+  return c->buffers.earlier[now] == before ||
+         (meet(&c->buffers, now, before) && is_same_buffer(c->rank, now, before));
 }
 
 /* The comparison began with a mark. */
@@ -155,10 +164,10 @@ static inline bool same_arg(comparison *c, const plan_op *now, const plan_op *be
   case OP_HOST_FREE: return rename_buffer(c, now->arg, before->arg);
   case OP_RECORD:
     return grows(&c->recorded, &c->knows_recorded, now->arg, before->arg) &&
-           now->arg != before->arg && rename_id(&c->events, now->arg, before->arg);
+           now->arg != before->arg && rename_event(c, now->arg, before->arg);
   case OP_WAIT:
   case OP_HOST_WAIT:
-  case OP_HOST_READ: return rename_id(&c->events, now->arg, before->arg);
+  case OP_HOST_READ: return rename_event(c, now->arg, before->arg);
   case OP_SEND:
   case OP_RECV: return same_message(c, now->arg, before->arg);
   case OP_MARK: return same_phase(c, now->arg, before->arg);
@@ -172,8 +181,8 @@ static inline bool same_arg(comparison *c, const plan_op *now, const plan_op *be
 static inline bool op_repeats(comparison *c, uint32_t i)
 {
   const plan_op *now = &c->rank->ops.items[i], *before = now - c->ops;
-  if (now->kind != before->kind || now->stream != before->stream || now->reads != before->reads ||
-      now->writes != before->writes || now->site != before->site || !same_arg(c, now, before))
+  if (memcmp(now, before, offsetof(plan_op, arg)) != 0 || now->site != before->site ||
+      !same_arg(c, now, before))
     return false;
   const uint32_t *a = &c->rank->operands.items[now->operands];
   const uint32_t *b = &c->rank->operands.items[before->operands];
@@ -219,15 +228,6 @@ static void find_turns(plan_repeat *found, const plan *p, const rank_plan *r, ui
   ARRAY_FREE(&later_events);
 }
 
-/* Marks are in the order of ops. */
-static mark_walk marks_of(const rank_plan *r)
-{
-  mark_walk w = { .rank = r };
-  for (uint32_t i = 0; i < r->ops.count; i++)
-    if (r->ops.items[i].kind == OP_MARK) *ARRAY_PUSH(&w.ops) = i;
-  return w;
-}
-
 static void forget(plan_repeat *r)
 {
   ARRAY_FREE(&r->earlier_buffers);
@@ -239,17 +239,14 @@ static void find_in_rank(void *context, uint32_t rank)
 {
   const plan *p = context;
   rank_plan *r = &p->ranks[rank];
-  mark_walk w = marks_of(r);
-  uint32_t middle = w.ops.count / 2;
-  uint32_t period = period_of_marks(&w, middle);
+  uint32_t middle = (r->marks.count + 1) / 2, period = period_of_marks(&r->marks, middle);
   forget(&r->repeat);
-  if (period > 0) {
-    uint32_t op = w.ops.items[middle + period];
-    find_turns(&r->repeat, p, r, op, op - w.ops.items[middle]);
-    if (r->repeat.turns < FEWEST_TURNS) forget(&r->repeat);
-  }
+  if (period == 0) return;
+  uint32_t before = op_of_mark(&r->ops, middle), now = op_of_mark(&r->ops, middle + period);
+  if (before == NO_ID || now == NO_ID || before >= now) return;
+  find_turns(&r->repeat, p, r, now, now - before);
+  if (r->repeat.turns < FEWEST_TURNS) forget(&r->repeat);
   assert(r->repeat.turns == 0 || repeat_end(&r->repeat) <= r->ops.count);
-  ARRAY_FREE(&w.ops);
 }
 
 void plan_find_repeats(plan *p, uint32_t threads)

@@ -213,20 +213,22 @@ static bool rename_op(rank_names *n, const rank_plan *from, rank_plan *to, plan_
   return named;
 }
 
-/* Items [0, before) and [after, count), from `a`. */
-static void *copy_parts(const void *items, uint32_t before, uint32_t after, uint32_t count,
-                        size_t item_bytes, arena *a)
+/* Puts items [0, before) and [after, count) of `from` into `to`, which is empty. */
+#define COPY_PARTS(to, from, before, after)                                                        \
+  copy_parts(ARRAY_EXTEND(to, (before) + (from)->count - (after)), (from)->items, before, after,   \
+             (from)->count, sizeof *(from)->items)
+
+static void copy_parts(void *to, const void *from, uint32_t before, uint32_t after, uint32_t count,
+                       size_t item_bytes)
 {
-  char *copy = arena_alloc(a, before + (count - after), item_bytes);
-  const char *from = items;
-  if (before > 0) memcpy(copy, from, before * item_bytes);
+  if (before > 0) memcpy(to, from, before * item_bytes);
   if (count > after)
-    memcpy(copy + before * item_bytes, from + after * item_bytes, (count - after) * item_bytes);
-  return copy;
+    memcpy((char *)to + before * item_bytes, (const char *)from + after * item_bytes,
+           (count - after) * item_bytes);
 }
 
 /* Those of the ops before the cut, and room for those after it. */
-static void copy_operands(rank_plan *to, const rank_plan *from, uint32_t cut, arena *a)
+static void copy_operands(rank_plan *to, const rank_plan *from, uint32_t cut)
 {
   uint32_t count = 0, rest = 0;
   for (uint32_t i = 0; i < cut; i++) {
@@ -236,9 +238,10 @@ static void copy_operands(rank_plan *to, const rank_plan *from, uint32_t cut, ar
   }
   for (uint32_t i = cut; i < to->ops.count; i++)
     rest += operands_of(&to->ops.items[i]);
-  to->operands.items = ARENA_ARRAY(a, uint32_t, count + rest);
-  to->operands.count = count;
-  if (count > 0) memcpy(to->operands.items, from->operands.items, count * sizeof(uint32_t));
+  ARRAY_RESERVE(&to->operands, count + rest);
+  if (count > 0)
+    memcpy(ARRAY_EXTEND(&to->operands, count), from->operands.items,
+           count * sizeof *to->operands.items);
 }
 
 /* The names after the cut, where the plan goes on with its op `resume`. */
@@ -274,13 +277,9 @@ static bool shorten_rank(rank_plan *to, const rank_plan *from, rank_cut *c, uint
   rank_names n = new_names(from, c, turns, resume, a);
   *to = (rank_plan){ .marks = from->marks, .residents = from->residents };
   to->events = from->events - (n.events.after - n.events.before);
-  to->buffers.count = from->buffers.count - (n.buffers.after - n.buffers.before);
-  to->buffers.items = copy_parts(from->buffers.items, n.buffers.before, n.buffers.after,
-                                 from->buffers.count, sizeof *to->buffers.items, a);
-  to->ops.count = from->ops.count - (resume - c->at);
-  to->ops.items =
-      copy_parts(from->ops.items, c->at, resume, from->ops.count, sizeof *to->ops.items, a);
-  copy_operands(to, from, c->at, a);
+  COPY_PARTS(&to->buffers, &from->buffers, n.buffers.before, n.buffers.after);
+  COPY_PARTS(&to->ops, &from->ops, c->at, resume);
+  copy_operands(to, from, c->at);
   for (uint32_t i = c->at; i < to->ops.count; i++)
     if (!rename_op(&n, from, to, &to->ops.items[i])) return false;
   return true;
@@ -311,15 +310,26 @@ static bool repeats_everywhere(const plan *p)
 
 bool plan_shorten(shortened *s, const plan *p, arena *a)
 {
+  *s = (shortened){ .whole = p };
   if (!repeats_everywhere(p)) return false;
   cutting x = { p, ARENA_ARRAY(a, rank_cut, p->rank_count),
                 arena_alloc(a, p->messages.count, sizeof *x.sides) };
   if (!find_cuts(&x)) return false;
-  *s = (shortened){ .whole = p, .plan = *p, .cuts = x.cuts };
   s->left_out = turns_to_leave_out(p, x.cuts);
+  if (s->left_out == 0) return false;
+  s->plan = *p;
+  s->cuts = x.cuts;
   s->plan.ranks = ARENA_ARRAY(a, rank_plan, p->rank_count);
-  bool ok = s->left_out > 0;
-  for (uint32_t r = 0; ok && r < p->rank_count; r++)
-    ok = shorten_rank(&s->plan.ranks[r], &p->ranks[r], &x.cuts[r], s->left_out, a);
-  return ok;
+  for (uint32_t r = 0; r < p->rank_count; r++)
+    if (!shorten_rank(&s->plan.ranks[r], &p->ranks[r], &x.cuts[r], s->left_out, a)) return false;
+  return true;
+}
+
+void shortened_release(shortened *s)
+{
+  for (uint32_t r = 0; r < s->plan.rank_count; r++) {
+    ARRAY_FREE(&s->plan.ranks[r].ops);
+    ARRAY_FREE(&s->plan.ranks[r].operands);
+    ARRAY_FREE(&s->plan.ranks[r].buffers);
+  }
 }

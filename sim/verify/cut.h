@@ -52,13 +52,14 @@ typedef struct rank_cut {
 
 typedef struct shortened {
   const plan *whole;
-  plan plan;         /* shares all but the ranks' ops, operands and buffers; not to be released */
+  plan plan;         /* its own are the ranks' ops, operands and buffers */
   rank_cut *cuts;    /* [rank_count] */
   uint32_t left_out; /* turns */
 } shortened;
 
-/* False: the plan does not repeat, or too little of it. From `a`. */
+/* False: the plan does not repeat, or too little of it. Release it in either case, before `a`. */
 bool plan_shorten(shortened *s, const plan *p, arena *a);
+void shortened_release(shortened *s);
 
 /* The first op of the turn before the cut. */
 static inline uint32_t turn_before(const rank_cut *c)

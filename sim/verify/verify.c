@@ -369,6 +369,7 @@ bool plan_is_safe_by_turns(const plan *p, const plan *before, uint32_t threads)
       safe = x.holds[r];
     verification_release(&v);
   }
+  shortened_release(&s);
   arena_release(&scratch);
   return safe;
 }
