@@ -182,10 +182,11 @@ bool compile(compilation *c, const settings *s, iteration_kind iteration, arena 
   c->programs = ARENA_ARRAY(a, chunk_program **, ranks);
   c->plan.global_ranks = (uint32_t)s->parallel.world_size;
   add_messages(&c->plan, s);
-  for (uint32_t r = 0; r < ranks; r++)
+  for (uint32_t r = 0; r < ranks; r++) {
     if (!compile_rank(c, s, r, a, d)) return false;
+    plan_find_repeats_of(&c->plan, r); /* while the CPU's caches have its ops */
+  }
   assert_plan(&c->plan);
-  plan_find_repeats(&c->plan, 1);
   return true;
 }
 

@@ -235,9 +235,9 @@ static void forget(plan_repeat *r)
   *r = (plan_repeat){ 0 };
 }
 
-static void find_in_rank(void *context, uint32_t rank)
+void plan_find_repeats_of(plan *p, uint32_t rank)
 {
-  const plan *p = context;
+  assert(rank < p->rank_count);
   rank_plan *r = &p->ranks[rank];
   uint32_t middle = (r->marks.count + 1) / 2, period = period_of_marks(&r->marks, middle);
   forget(&r->repeat);
@@ -247,6 +247,11 @@ static void find_in_rank(void *context, uint32_t rank)
   find_turns(&r->repeat, p, r, now, now - before);
   if (r->repeat.turns < FEWEST_TURNS) forget(&r->repeat);
   assert(r->repeat.turns == 0 || repeat_end(&r->repeat) <= r->ops.count);
+}
+
+static void find_in_rank(void *context, uint32_t rank)
+{
+  plan_find_repeats_of(context, rank);
 }
 
 void plan_find_repeats(plan *p, uint32_t threads)

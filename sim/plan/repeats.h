@@ -32,6 +32,7 @@ enum { FEWEST_TURNS = 4 };
 /* Sets `repeat` of each rank; it compares each op once. compile and plan_parse call it; without it a plan has
  * no repeats. */
 void plan_find_repeats(plan *p, uint32_t threads);
+void plan_find_repeats_of(plan *p, uint32_t rank);
 
 /* One past the last op of the part. */
 static inline uint32_t repeat_end(const plan_repeat *r)

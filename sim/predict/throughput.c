@@ -5,20 +5,40 @@
 #include "sim/base/arena.h"
 #include "sim/base/units.h"
 #include "sim/machine/call_time.h"
+#include "sim/plan/repeats.h"
 
 /* Forward, and gradients of both factors of each product. */
 enum { PASSES = 3 };
 
-/* Of a rank's passes of all micro-batches. */
-static int64_t forward_flops(const int64_t *flops_of_call, const rank_plan *r)
+typedef struct forward_sum {
+  const int64_t *flops_of_call;
+  const rank_plan *rank;
+  bool in_forward;
+} forward_sum;
+
+/* Of the ops from `begin` on. */
+static int64_t sum_forward(forward_sum *s, uint32_t begin, uint32_t end)
 {
   int64_t flops = 0;
-  bool in_forward = false;
-  for (uint32_t i = 0; i < r->ops.count; i++) {
-    const plan_op *o = &r->ops.items[i];
-    if (o->kind == OP_MARK) in_forward = r->marks.items[o->arg].kind == MARK_FORWARD;
-    if (o->kind == OP_KERNEL && in_forward) flops += flops_of_call[o->arg];
+  for (uint32_t i = begin; i < end; i++) {
+    const plan_op *o = &s->rank->ops.items[i];
+    if (o->kind == OP_MARK) s->in_forward = s->rank->marks.items[o->arg].kind == MARK_FORWARD;
+    if (o->kind == OP_KERNEL && s->in_forward) flops += s->flops_of_call[o->arg];
   }
+  return flops;
+}
+
+/* Of a rank's passes of all micro-batches. Turns begin with a mark, or in the phase of the turn before: from
+ * the second one on they are equal. */
+static int64_t forward_flops(const int64_t *flops_of_call, const rank_plan *r)
+{
+  forward_sum s = { flops_of_call, r, false };
+  const plan_repeat *turns = &r->repeat;
+  if (turns->turns < 2) return sum_forward(&s, 0, r->ops.count);
+  uint32_t second = turns->first + turns->ops;
+  int64_t flops = sum_forward(&s, 0, second);
+  flops += (turns->turns - 1) * sum_forward(&s, second, second + turns->ops);
+  flops += sum_forward(&s, repeat_end(turns), r->ops.count);
   assert(flops >= 0);
   return flops;
 }

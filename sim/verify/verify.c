@@ -1,6 +1,7 @@
 #include "sim/verify/verify.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "sim/base/parallel.h"
@@ -335,12 +336,14 @@ typedef struct proof {
   const verification *of; /* the shortened plan */
   const plan *before;
   shortened *shortened;
-  bool *holds; /* by rank */
+  bool *holds;        /* by rank */
+  atomic_bool *fails; /* one of them does not hold: the others need not be looked at */
 } proof;
 
 static void prove_rank(void *context, uint32_t rank)
 {
   const proof *x = context;
+  if (atomic_load(x->fails)) return;
   verification v = {
     .plan = x->of->plan, .order = x->of->order, .seen = x->of->seen, .errors_alone = true
   };
@@ -351,6 +354,7 @@ static void prove_rank(void *context, uint32_t rank)
     find_leaks(&v, rank, &scratch);
     x->holds[rank] = v.findings.count == 0;
   }
+  if (!x->holds[rank]) atomic_store(x->fails, true);
   verification_release(&v);
   arena_release(&scratch);
 }
@@ -362,7 +366,8 @@ bool plan_is_safe_by_turns(const plan *p, const plan *before, uint32_t threads)
   bool safe = plan_shorten(&s, p, &scratch);
   if (safe) {
     verification v = new_verification(&s.plan, true, &scratch);
-    proof x = { &v, before, &s, ARENA_ARRAY(&scratch, bool, p->rank_count) };
+    atomic_bool fails = false;
+    proof x = { &v, before, &s, ARENA_ARRAY(&scratch, bool, p->rank_count), &fails };
     safe = !v.stuck && order_repeats(&s, &v.order, &scratch);
     if (safe) parallel_for(p->rank_count, threads, prove_rank, &x);
     for (uint32_t r = 0; safe && r < p->rank_count; r++)
