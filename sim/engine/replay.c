@@ -194,8 +194,9 @@ typedef struct pass {
   uint32_t last[STREAMS]; /* by stream: the last op issued before `issued`, or NO_OP */
   uint32_t issued;
   uint32_t last_awaited; /* the op that ends last of those that freed blocks wait for */
-  uint64_t driver_calls; /* so far */
-  bool again;            /* the program-order figures stay those of the iteration before */
+  const allocator_stats *on_clock_stats;
+  uint64_t driver_calls, retries; /* so far */
+  bool again;                     /* the program-order figures stay those of the iteration before */
   replay_result out;
 } pass;
 
@@ -382,24 +383,32 @@ static allocator_status ask_again(pass *p, const memory_op *m)
   return status;
 }
 
+/* What came of a request that needed the driver, or that even the driver has no memory for. */
+static void note_driver(pass *p, const memory_op *m, allocator_status status)
+{
+  const allocator_stats *stats = p->on_clock_stats;
+  uint64_t calls = driver_calls(stats) - p->driver_calls;
+  bool refused = stats->retries > p->retries;
+  assert(status == ALLOCATOR_OK || (status == ALLOCATOR_OUT_OF_MEMORY && refused));
+  p->out.out_of_memory = status == ALLOCATOR_OUT_OF_MEMORY;
+  if (p->r->options.one_allocator) p->out.parted |= refused;
+  if (calls > 0) note_driver_calls(p, m, calls, refused);
+  p->driver_calls += calls;
+  p->retries = stats->retries;
+}
+
 static void take_block(pass *p, const memory_op *m)
 {
   caching_allocator *a = p->r->on_clock;
-  const allocator_stats *stats = caching_allocator_stats(a);
-  uint64_t retries = stats->retries;
   const plan_buffer *b = buffer_of(p, m);
   p->r->events.op = m->op;
   allocator_status status =
       caching_allocator_alloc(a, b->stream, b->bytes, &p->on_clock[m->buffer]);
   if (status == ALLOCATOR_NEEDS_EVENTS) status = ask_again(p, m);
-  if (status == ALLOCATOR_OUT_OF_MEMORY) p->out.out_of_memory = true;
-  bool refused = stats->retries > retries;
-  assert(status == ALLOCATOR_OK || refused);
+  if (status != ALLOCATOR_OK || driver_calls(p->on_clock_stats) != p->driver_calls)
+    note_driver(p, m, status);
   if (p->r->options.one_allocator && !p->out.parted)
-    p->out.parted = refused || caching_allocator_pending(a) > 0;
-  uint64_t calls = driver_calls(stats);
-  if (calls != p->driver_calls) note_driver_calls(p, m, calls - p->driver_calls, refused);
-  p->driver_calls = calls;
+    p->out.parted = caching_allocator_pending(a) > 0;
 }
 
 static void take_on_clock(pass *p, const memory_op *m)
@@ -631,7 +640,9 @@ static pass begin_iteration(replay *r, const memory_ops *m, const rank_timeline 
   r->ops = m;
   r->events.times = t;
   r->refused.count = 0;
-  p.driver_calls = driver_calls(caching_allocator_stats(r->on_clock));
+  p.on_clock_stats = caching_allocator_stats(r->on_clock);
+  p.driver_calls = driver_calls(p.on_clock_stats);
+  p.retries = p.on_clock_stats->retries;
   p.on_clock = new_blocks(m->plan);
   return p;
 }

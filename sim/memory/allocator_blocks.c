@@ -189,42 +189,56 @@ static void unmapped_remove(block_store *s, uint32_t b)
 
 /* ---- merging ---- */
 
-/* Merges the neighbour into `b`, which is in no list, if the neighbour has this state. */
-static inline void merge(block_store *s, uint32_t b, uint32_t neighbour, block_state state)
+/* Merges the neighbour, which is in no list any more, into `b`, which is in none. */
+static inline void merge(block_store *s, uint32_t b, uint32_t neighbour)
 {
-  if (neighbour == BLOCK_NONE || at(s, neighbour)->state != state) return;
-  if (state == BLOCK_FREE)
-    free_remove(s, neighbour);
-  else
-    unmapped_remove(s, neighbour);
-
-  memory_block *v = at(s, b), *n = at(s, neighbour);
+  memory_block *blocks = s->blocks.items, *v = &blocks[b], *n = &blocks[neighbour];
   assert(v->pool == n->pool && (v->previous == neighbour || v->next == neighbour));
   v->size_bytes += n->size_bytes;
   if (v->previous == neighbour) {
     v->address = n->address;
     v->previous = n->previous;
-    if (v->previous != BLOCK_NONE) at(s, v->previous)->next = b;
+    if (v->previous != BLOCK_NONE) blocks[v->previous].next = b;
   } else {
     v->next = n->next;
-    if (v->next != BLOCK_NONE) at(s, v->next)->previous = b;
+    if (v->next != BLOCK_NONE) blocks[v->next].previous = b;
   }
   delete_block(s, neighbour);
 }
 
-static inline void merge_both(block_store *s, uint32_t b, block_state state)
+static inline bool is_in_state(const block_store *s, uint32_t b, block_state state)
 {
-  assert(state == BLOCK_FREE || state == BLOCK_UNMAPPED);
-  merge(s, b, at(s, b)->previous, state);
-  merge(s, b, at(s, b)->next, state);
-  at(s, b)->state = (uint8_t)state;
+  return b != BLOCK_NONE && s->blocks.items[b].state == state;
 }
 
 void block_put_free(block_store *s, uint32_t b)
 {
-  assert(at(s, b)->state != BLOCK_FREE && at(s, b)->event_count == 0);
-  merge_both(s, b, BLOCK_FREE);
-  free_insert(s, b);
+  memory_block *blocks = s->blocks.items;
+  free_bins *bins = &s->pools[blocks[b].pool]->bins;
+  uint32_t previous = blocks[b].previous, next = blocks[b].next;
+  assert(blocks[b].state != BLOCK_FREE && blocks[b].event_count == 0);
+  blocks[b].state = BLOCK_FREE;
+  if (is_in_state(s, previous, BLOCK_FREE)) {
+    free_bins_remove(bins, blocks, previous);
+    merge(s, b, previous);
+  }
+  if (is_in_state(s, next, BLOCK_FREE)) {
+    free_bins_remove(bins, blocks, next);
+    merge(s, b, next);
+  }
+  free_bins_insert(bins, blocks, b);
+}
+
+/* Makes a block without memory, which is in no list, UNMAPPED, merged with such neighbours. */
+static void put_unmapped(block_store *s, uint32_t b)
+{
+  uint32_t neighbours[] = { at(s, b)->previous, at(s, b)->next };
+  for (int i = 0; i < 2; i++) {
+    if (!is_in_state(s, neighbours[i], BLOCK_UNMAPPED)) continue;
+    unmapped_remove(s, neighbours[i]);
+    merge(s, b, neighbours[i]);
+  }
+  at(s, b)->state = BLOCK_UNMAPPED;
 }
 
 /* Cuts a FREE block that is in no list to `size_bytes`, and frees the rest, if that can be a block. */
@@ -446,7 +460,7 @@ static void unmap_block(block_store *s, uint32_t b)
   if (at(s, b)->size_bytes > last - first) free_insert(s, cut(s, b, last - first, BLOCK_FREE));
   assert(at(s, b)->address == first && at(s, b)->size_bytes == last - first);
   driver_takes_back(s, first, last - first);
-  merge_both(s, b, BLOCK_UNMAPPED);
+  put_unmapped(s, b);
   if (at(s, b)->previous == BLOCK_NONE && at(s, b)->next == BLOCK_NONE)
     delete_block(s, b); /* the address space is released too */
   else

@@ -226,7 +226,7 @@ allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint
 
 /* ---- frees ---- */
 
-static void count_free(caching_allocator *a, const memory_block *v)
+static inline void count_free(caching_allocator *a, const memory_block *v)
 {
   assert(v->state == BLOCK_USED);
   count_down(&a->stats.requested, v->size_bytes - (int64_t)v->tail_bytes);
@@ -277,7 +277,7 @@ void caching_allocator_free_after(caching_allocator *a, uint32_t block, const al
   if (block == ALLOCATOR_NO_BLOCK) return;
   assert(block < a->store.blocks.count);
   count_free(a, &a->store.blocks.items[block]);
-  if (!a->options.return_at_once && wait_for_uses(a, block, uses, use_count))
+  if (use_count > 0 && !a->options.return_at_once && wait_for_uses(a, block, uses, use_count))
     a->store.blocks.items[block].state = BLOCK_WAITING;
   else
     return_block(a, block);

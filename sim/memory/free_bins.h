@@ -49,7 +49,8 @@ bool free_bins_next(const free_bins *f, const memory_block *blocks, free_place *
 /* Each bin is sorted and has only free blocks of its sizes; the bitmap says which bins have blocks. */
 bool free_bins_hold(const free_bins *f, const memory_block *blocks);
 
-/* ---- what the allocator does several times for a request: inline ---- */
+/* ---- what the allocator does several times for a request: inline, and without branches that the CPU could
+ * not predict, where that is possible ---- */
 
 /* Exact below 2^SUB_BITS units, then the octave and the SUB_BITS bits after the leading one. */
 static inline uint32_t free_bin_of(int64_t size_bytes)
@@ -88,10 +89,8 @@ static inline void free_bins_insert(free_bins *f, memory_block *blocks, uint32_t
   memory_block *b = &blocks[block];
   uint32_t bin = free_bin_of(b->size_bytes), *link = &f->first[bin];
   assert(b->size_bytes > 0 && b->state == BLOCK_FREE);
-  if (*link == BLOCK_NONE) {
-    f->words[bin / 64] |= UINT64_C(1) << (bin % 64);
-    f->summary |= UINT64_C(1) << (bin / 64);
-  }
+  f->words[bin / 64] |= UINT64_C(1) << (bin % 64);
+  f->summary |= UINT64_C(1) << (bin / 64);
   while (*link != BLOCK_NONE && free_block_precedes(&blocks[*link], b))
     link = &blocks[*link].next_free;
   assert(*link != block && "it is not there yet");
@@ -104,9 +103,9 @@ static inline void free_bins_unlink(free_bins *f, memory_block *blocks, uint32_t
                                     uint32_t *link)
 {
   *link = blocks[*link].next_free;
-  if (f->first[bin] != BLOCK_NONE) return;
-  f->words[bin / 64] &= ~(UINT64_C(1) << (bin % 64));
-  if (f->words[bin / 64] == 0) f->summary &= ~(UINT64_C(1) << (bin / 64));
+  uint64_t *word = &f->words[bin / 64], is_empty = f->first[bin] == BLOCK_NONE;
+  *word &= ~(is_empty << (bin % 64));
+  f->summary &= ~((uint64_t)(*word == 0) << (bin / 64));
 }
 
 static inline void free_bins_remove(free_bins *f, memory_block *blocks, uint32_t block)
