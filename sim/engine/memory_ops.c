@@ -2,13 +2,15 @@
 
 #include <assert.h>
 
+#include "sim/plan/repeats.h"
+
 /* Where the walk through the plan is: by stream, the last op issued so far; and the last copy back. */
 typedef struct issued {
   uint32_t last[STREAMS];
   uint32_t last_back;
 } issued;
 
-static void note_issued(issued *so_far, const plan_op *o, uint32_t op)
+static inline void note_issued(issued *so_far, const plan_op *o, uint32_t op)
 {
   assert(o->stream < STREAM_HOST);
   so_far->last[o->stream] = op;
@@ -37,11 +39,101 @@ static void add_host_use(memory_ops *m, memory_op *returned, const issued *so_fa
   returned->use_count = 1;
 }
 
-/* By op_kind: 1 + memory_op_kind, or 0. */
-static const uint8_t kinds[OP_KINDS] = { [OP_ALLOC] = 1 + MEMORY_TAKE,
-                                         [OP_FREE] = 1 + MEMORY_RETURN,
-                                         [OP_HOST_ALLOC] = 1 + MEMORY_HOST_TAKE,
-                                         [OP_HOST_FREE] = 1 + MEMORY_HOST_RETURN };
+/* By op_kind, which lists have the op, and as which memory_op_kind; 0: none, unless the host computes it. */
+enum { LISTED = 4, COUNTED = 8, KIND_BITS = 3 };
+static const uint8_t handled[OP_KINDS] = {
+  [OP_ALLOC] = LISTED | MEMORY_TAKE,
+  [OP_FREE] = LISTED | MEMORY_RETURN,
+  [OP_HOST_ALLOC] = LISTED | COUNTED | MEMORY_HOST_TAKE,
+  [OP_HOST_FREE] = LISTED | COUNTED | MEMORY_HOST_RETURN,
+  [OP_MARK] = COUNTED,
+  [OP_D2H] = COUNTED,
+  [OP_H2D] = COUNTED,
+  [OP_DISK_WRITE] = COUNTED,
+  [OP_DISK_READ] = COUNTED,
+};
+
+/* The ops from `from` to before `end`. Kinds by a table: a branch for each would be mispredicted. */
+static void walk(memory_ops *m, issued *so_far, uint32_t from, uint32_t end)
+{
+  const plan_op *o = m->plan->ops.items + from;
+  memory_op *to = m->ops.items + m->ops.count;
+  for (uint32_t i = from; i < end; i++, o++) {
+    uint8_t how = handled[o->kind];
+    if (how & COUNTED || o->stream == STREAM_CPU) *ARRAY_PUSH(&m->counted) = i;
+    if (!(how & LISTED)) {
+      if (o->stream != STREAM_HOST) note_issued(so_far, o, i);
+      continue;
+    }
+    *to = (memory_op){ i, o->arg, m->uses.count, 0, how & KIND_BITS };
+    if (o->kind == OP_FREE && o->operands != 0) add_uses(m, to, so_far, o->operands);
+    if (o->kind == OP_HOST_FREE) add_host_use(m, to, so_far);
+    to++;
+  }
+  m->ops.count = (uint32_t)(to - m->ops.items);
+  assert(m->ops.count <= m->ops.capacity && "each buffer is taken and returned once");
+}
+
+/* ---- turns that repeat (sim/plan/repeats.h) ------------------------------------------------------ */
+
+/* An op before the part is the same one in each turn. */
+static inline uint32_t op_later(const plan_repeat *r, uint32_t op, uint32_t turns)
+{
+  return op >= r->first && op != MEMORY_NO_OP ? op + turns * r->ops : op;
+}
+
+/* The buffer in the place of one that the turn before returned. What the warm-up took is renamed in an
+ * order of its own. */
+static inline uint32_t returned_later(const rank_plan *p, uint32_t op, uint32_t before)
+{
+  uint32_t grown = before + p->repeat.buffers;
+  bool is_grown = grown < p->buffers.count && p->repeat.earlier_buffers.items[grown] == before;
+  assert(!is_grown || before >= p->residents);
+  return is_grown ? grown : p->ops.items[op].arg;
+}
+
+/* A turn as the one before it, of which the lists have the last rows, from those numbers of them on. */
+static void repeat_turn(memory_ops *m, uint32_t ops, uint32_t uses, uint32_t counted)
+{
+  const rank_plan *p = m->plan;
+  const plan_repeat *r = &p->repeat;
+  uint32_t end = m->ops.count, uses_end = m->uses.count, counted_end = m->counted.count;
+  assert(2 * end - ops <= m->ops.capacity);
+  for (uint32_t i = ops; i < end; i++) {
+    memory_op *now = &m->ops.items[m->ops.count++];
+    *now = m->ops.items[i];
+    now->op += r->ops;
+    now->first_use += uses_end - uses;
+    bool takes = now->kind == MEMORY_TAKE || now->kind == MEMORY_HOST_TAKE;
+    now->buffer = takes ? now->buffer + r->buffers : returned_later(p, now->op, now->buffer);
+  }
+  for (uint32_t i = uses; i < uses_end; i++) {
+    memory_use use = m->uses.items[i];
+    *ARRAY_PUSH(&m->uses) = (memory_use){ use.stream, op_later(r, use.op, 1) };
+  }
+  for (uint32_t i = counted; i < counted_end; i++) {
+    uint32_t op = m->counted.items[i];
+    *ARRAY_PUSH(&m->counted) = op + r->ops;
+  }
+}
+
+/* The second turn shows what a turn waits for that was issued in the one before. */
+static void walk_turns(memory_ops *m, issued *so_far)
+{
+  const plan_repeat *r = &m->plan->repeat;
+  walk(m, so_far, r->first, r->first + r->ops);
+  uint32_t ops = m->ops.count, uses = m->uses.count, counted = m->counted.count;
+  walk(m, so_far, r->first + r->ops, r->first + 2 * r->ops);
+  uint32_t turn_ops = m->ops.count - ops, turn_uses = m->uses.count - uses;
+  uint32_t turn_counted = m->counted.count - counted, left = r->turns - 2;
+  for (uint32_t i = 0; i < left; i++)
+    repeat_turn(m, ops + i * turn_ops, uses + i * turn_uses, counted + i * turn_counted);
+  for (uint32_t s = 0; s < STREAMS; s++)
+    so_far->last[s] = op_later(r, so_far->last[s], left);
+  so_far->last_back = op_later(r, so_far->last_back, left);
+  assert(m->ops.items[m->ops.count - 1].buffer ==
+         m->plan->ops.items[m->ops.items[m->ops.count - 1].op].arg);
+}
 
 memory_ops memory_ops_new(const rank_plan *p)
 {
@@ -49,21 +141,14 @@ memory_ops memory_ops_new(const rank_plan *p)
   issued so_far = { .last_back = MEMORY_NO_OP };
   for (uint32_t s = 0; s < STREAMS; s++)
     so_far.last[s] = MEMORY_NO_OP;
-  ARRAY_RESERVE(&m.ops, 2 * p->buffers.count); /* each is taken and returned once */
-  memory_op *to = m.ops.items;
-  const plan_op *o = p->ops.items;
-  for (uint32_t i = 0, count = p->ops.count; i < count; i++, o++) {
-    if (kinds[o->kind] == 0) {
-      if (o->stream != STREAM_HOST) note_issued(&so_far, o, i);
-      continue;
-    }
-    *to = (memory_op){ i, o->arg, m.uses.count, 0, kinds[o->kind] - 1 };
-    if (o->kind == OP_FREE && o->operands != 0) add_uses(&m, to, &so_far, o->operands);
-    if (o->kind == OP_HOST_FREE) add_host_use(&m, to, &so_far);
-    to++;
+  ARRAY_RESERVE(&m.ops, 2 * p->buffers.count);
+  uint32_t walked = 0;
+  if (p->repeat.turns > 2) {
+    walk(&m, &so_far, 0, p->repeat.first);
+    walk_turns(&m, &so_far);
+    walked = repeat_end(&p->repeat);
   }
-  m.ops.count = (uint32_t)(to - m.ops.items);
-  assert(m.ops.count <= 2 * p->buffers.count);
+  walk(&m, &so_far, walked, p->ops.count);
   return m;
 }
 
@@ -71,4 +156,5 @@ void memory_ops_release(memory_ops *m)
 {
   ARRAY_FREE(&m->ops);
   ARRAY_FREE(&m->uses);
+  ARRAY_FREE(&m->counted);
 }

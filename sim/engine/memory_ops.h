@@ -1,6 +1,7 @@
 /*
  * The ops of a rank that take or return memory, in program order: what a replay walks, several times, and
- * half of a plan's ops. What a returned block waits for follows from the plan alone.
+ * half of a plan's ops. What a returned block waits for follows from the plan alone. And the few ops, found
+ * by the same walk, that figures other than the allocators' come from.
  */
 #ifndef OFFSIM_SIM_ENGINE_MEMORY_OPS_H
 #define OFFSIM_SIM_ENGINE_MEMORY_OPS_H
@@ -44,6 +45,7 @@ typedef struct memory_ops {
     memory_use *items;
     uint32_t count, capacity;
   } uses;
+  id_array counted; /* in the rank's plan: copies, arithmetic of the host, its memory, and marks */
 } memory_ops;
 
 memory_ops memory_ops_new(const rank_plan *p);

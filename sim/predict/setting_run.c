@@ -71,27 +71,20 @@ static void add_copy(op_walk *w, uint32_t op)
   }
 }
 
-/* Most ops are not: blocks, events and the GPU's kernels. */
-static bool matters(const plan_op *o)
-{
-  const uint32_t kinds = 1u << OP_HOST_ALLOC | 1u << OP_HOST_FREE | 1u << OP_MARK | 1u << OP_D2H |
-                         1u << OP_H2D | 1u << OP_DISK_WRITE | 1u << OP_DISK_READ;
-  return kinds >> o->kind & 1 || o->stream == STREAM_CPU;
-}
-
 /* What is copied, what an optimizer on the host takes (arithmetic, and copies from its mark on), and host
  * memory that is not page-locked. */
-static void take_ops(rank_prediction *out, const plan *of, const rank_plan *p,
+static void take_ops(rank_prediction *out, const plan *of, const memory_ops *m,
                      const rank_timeline *t)
 {
+  const rank_plan *p = m->plan;
   op_walk w = { .out = out, .of = of, .plan = p, .times = t };
   out->d2h_bytes = out->h2d_bytes = out->disk_write_bytes = out->disk_read_bytes = 0;
   out->host_arithmetic_ps = out->optimizer_d2h_ps = out->optimizer_h2d_ps = 0;
   for (uint32_t i = 0; i < p->residents; i++)
     add_pageable(&w, i, 1);
-  for (uint32_t i = 0; i < p->ops.count; i++) {
+  for (uint32_t k = 0; k < m->counted.count; k++) {
+    uint32_t i = m->counted.items[k];
     const plan_op *o = &p->ops.items[i];
-    if (!matters(o)) continue;
     if (o->kind == OP_HOST_ALLOC || o->kind == OP_HOST_FREE)
       add_pageable(&w, o->arg, o->kind == OP_HOST_ALLOC ? 1 : -1);
     else if (t != NULL && o->kind == OP_MARK)
@@ -323,7 +316,7 @@ static void take_figures(turn *t, iteration_kind kind, uint32_t rank)
   const rank_timeline *times = times_of(t, kind, rank);
   rank_prediction *out = &r->predicted[kind].ranks[rank];
   take_memory_in_order(out, &t->in_order[kind][rank]);
-  take_ops(out, p, &p->ranks[rank], times);
+  take_ops(out, p, &t->ops[kind][rank], times);
   if (times == NULL) return;
   if (r->explains_peaks) explain_peak(out, p, &t->modules[kind], rank, &t->rank_memory[rank]);
   take_times(out, times, setting_run_times(r, kind)->step_ps);
@@ -337,7 +330,7 @@ static void take_times_anew(turn *t, iteration_kind kind, uint32_t rank)
   const rank_timeline *times = times_of(t, kind, rank);
   t->refused[kind][rank] = false;
   if (times == NULL) return;
-  take_ops(&r->predicted[kind].ranks[rank], p, &p->ranks[rank], times);
+  take_ops(&r->predicted[kind].ranks[rank], p, &t->ops[kind][rank], times);
   take_times(&r->predicted[kind].ranks[rank], times, setting_run_times(r, kind)->step_ps);
 }
 

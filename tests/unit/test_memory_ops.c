@@ -1,0 +1,118 @@
+/*
+ * The list of the ops that take or return memory: of compiled plans whose turns repeat, beside a walk through
+ * every op.
+ */
+#include "tests/unit/small_plan.h"
+#include "tests/unit/small_runs.h"
+
+#include "sim/engine/memory_ops.h"
+
+static void assert_same_lists(const memory_ops *a, const memory_ops *b)
+{
+  assert_int_equal(a->ops.count, b->ops.count);
+  for (uint32_t i = 0; i < a->ops.count; i++) {
+    const memory_op *x = &a->ops.items[i], *y = &b->ops.items[i];
+    assert_int_equal(x->op, y->op);
+    assert_int_equal(x->buffer, y->buffer);
+    assert_int_equal(x->kind, y->kind);
+    assert_int_equal(x->use_count, y->use_count);
+    assert_int_equal(x->first_use, y->first_use);
+  }
+  assert_int_equal(a->uses.count, b->uses.count);
+  for (uint32_t i = 0; i < a->uses.count; i++) {
+    assert_int_equal(a->uses.items[i].op, b->uses.items[i].op);
+    assert_int_equal(a->uses.items[i].stream, b->uses.items[i].stream);
+  }
+  assert_int_equal(a->counted.count, b->counted.count);
+  for (uint32_t i = 0; i < a->counted.count; i++)
+    assert_int_equal(a->counted.items[i], b->counted.items[i]);
+}
+
+#define PIPELINE(ranks, more)                                                                      \
+  "model: {num_layers: 8}\ntraining: {global_batch_size: 16}\n"                                    \
+  "parallel: {world_size: " ranks ", pipeline_model_parallel_size: " ranks                         \
+  ", use_distributed_optimizer: true" more "}\n"
+#define OFFLOAD                                                                                    \
+  "offload: {fine_grained_activation_offloading: true, offload_modules: [core_attn, attn_proj]}\n"
+
+static void check_lists(const char *base, const char *changes)
+{
+  for (int kind = 0; kind < 2; kind++) {
+    arena a = { 0 };
+    compilation c;
+    small_compile(&c, small_settings(base, changes, &a),
+                  kind == 0 ? ITERATION_WARMUP : ITERATION_STEADY, &a);
+    for (uint32_t i = 0; i < c.plan.rank_count; i++) {
+      rank_plan whole = c.plan.ranks[i];
+      assert_true(whole.repeat.turns > 2);
+      whole.repeat = (plan_repeat){ 0 };
+      memory_ops repeated = memory_ops_new(&c.plan.ranks[i]), walked = memory_ops_new(&whole);
+      assert_same_lists(&repeated, &walked);
+      memory_ops_release(&repeated);
+      memory_ops_release(&walked);
+    }
+    compilation_release(&c);
+    arena_release(&a);
+  }
+}
+
+static void test_turns_that_repeat(void **state)
+{
+  (void)state;
+  check_lists(SMALL_DENSE, PIPELINE("1", "") "offload: {system: none}\n");
+  check_lists(SMALL_DENSE, PIPELINE("1", "") OFFLOAD);
+  check_lists(SMALL_DENSE, PIPELINE("4", "") OFFLOAD);
+  check_lists(SMALL_MOE, PIPELINE("4", ", expert_model_parallel_size: 1") OFFLOAD);
+  check_lists(SMALL_DENSE, PIPELINE("2", ", num_layers_per_virtual_pipeline_stage: 2") OFFLOAD);
+}
+
+/* A freed block waits for what its streams were issued last; host memory of no pool for the last copy back;
+ * pageable memory for nothing. */
+static void test_uses(void **state)
+{
+  (void)state;
+  arena a = { 0 };
+  plan p = plan_new(1, &a);
+  rank_plan *r = &p.ranks[0];
+  uint32_t block = add_buffer(r, 512, STREAM_COMPUTE), hosts[3];
+  add_op(r, OP_ALLOC, STREAM_COMPUTE, block);
+  for (int i = 0; i < 3; i++) {
+    hosts[i] = add_buffer(r, 512, STREAM_HOST);
+    add_op(r, OP_HOST_ALLOC, STREAM_HOST, hosts[i]);
+  }
+  r->buffers.items[hosts[1]].host_key = 1;
+  r->buffers.items[hosts[2]].purpose = CLASS_PAGEABLE_HOST;
+  uint32_t back = add_op(r, OP_H2D, STREAM_H2D, 0);
+  uint32_t waits = add_op(r, OP_WAIT, STREAM_H2D, 0);
+  uint32_t freed = add_op(r, OP_FREE, STREAM_COMPUTE, block);
+  r->ops.items[freed].operands = 1u << STREAM_D2H | 1u << STREAM_H2D;
+  for (int i = 0; i < 3; i++)
+    add_op(r, OP_HOST_FREE, STREAM_HOST, hosts[i]);
+  memory_ops m = memory_ops_new(r);
+  assert_int_equal(m.ops.count, 8);
+  const uint8_t kinds[] = { MEMORY_TAKE,        MEMORY_HOST_TAKE,  MEMORY_HOST_TAKE,
+                            MEMORY_HOST_TAKE,   MEMORY_RETURN,     MEMORY_HOST_RETURN,
+                            MEMORY_HOST_RETURN, MEMORY_HOST_RETURN };
+  const uint8_t uses[] = { 0, 0, 0, 0, 2, 1, 0, 0 };
+  for (int i = 0; i < 8; i++) {
+    assert_int_equal(m.ops.items[i].kind, kinds[i]);
+    assert_int_equal(m.ops.items[i].use_count, uses[i]);
+  }
+  assert_int_equal(m.uses.count, 3);
+  assert_true(m.uses.items[0].stream == STREAM_D2H && m.uses.items[0].op == MEMORY_NO_OP);
+  assert_true(m.uses.items[1].stream == STREAM_H2D && m.uses.items[1].op == waits);
+  assert_int_equal(m.uses.items[2].op, back);
+  assert_int_equal(m.counted.count, 7); /* of the host: taken, returned; the copy */
+  memory_ops_release(&m);
+  plan_release(&p);
+  arena_release(&a);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_turns_that_repeat),
+    cmocka_unit_test(test_uses),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
