@@ -654,6 +654,7 @@ typedef struct common {
   const call_cost *costs; /* by call */
   stream_lists *lists;    /* by rank */
   const int64_t **page_lock_ps;
+  uint32_t threads;
 } common;
 
 /* Ranks have memory of their own: threads share none. */
@@ -676,7 +677,7 @@ static common common_of(const plan *p, const machine *m, const hold_list *holds,
                         arena *a)
 {
   common c = { holds, call_costs(p, m, a), ARENA_ARRAY(a, stream_lists, p->rank_count),
-               ARENA_ARRAY(a, const int64_t *, p->rank_count) };
+               ARENA_ARRAY(a, const int64_t *, p->rank_count), threads };
   preparing x = { p, m, &c, ARENA_ARRAY(a, arena, p->rank_count) };
   parallel_for(p->rank_count, threads, prepare_rank, &x);
   for (uint32_t i = 0; i < p->rank_count; i++)
@@ -790,7 +791,8 @@ static bool report_deadlock(const engine *e, diag *d)
 static engine engine_new(timeline *t, const plan *p, const machine *m, const rank_place *places,
                          const common *c, arena *a)
 {
-  engine e = { .plan = p, .machine = m, .places = places, .host = host_costs_of(m) };
+  engine e = { .plan = p, .machine = m, .places = places, .threads = c->threads };
+  e.host = host_costs_of(m);
   e.links = links_new(m, places, p->rank_count, a);
   e.messages = ARENA_ARRAY(a, message_state, p->messages.count);
   for (uint32_t i = 0; i < p->messages.count; i++)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/array.h"
+#include "sim/base/parallel.h"
 #include "sim/plan/repeats.h"
 
 typedef struct time_list {
@@ -691,21 +692,39 @@ static void move_messages(engine *e, const message_list *now, int64_t ps)
   assert(count == now->count);
 }
 
-static void leave_out(turn_skip *t, engine *e, uint32_t times)
+/* The exchanges under way of all ranks, in the order of ranks and streams. */
+static message_list messages_of_ranks(const engine *e)
 {
-  int64_t ps = (int64_t)times * t->by_ps;
-  message_list all = { 0 };
+  message_list all = { 0 }, of_rank = { 0 };
   for (uint32_t i = 0; i < e->plan->rank_count; i++) {
-    message_list of_rank = { 0 };
     keep_messages(&of_rank, e, &e->ranks[i]);
     if (of_rank.count > 0)
       memcpy(ARRAY_EXTEND(&all, of_rank.count), of_rank.items, of_rank.count * sizeof *all.items);
-    ARRAY_FREE(&of_rank);
-    pair p = pair_of(t, e, i);
-    move_rank(&p, &e->ranks[i], times);
   }
-  move_messages(e, &all, ps);
-  ARRAY_FREE(&all);
+  ARRAY_FREE(&of_rank);
+  return all;
+}
+
+typedef struct moving {
+  const turn_skip *skip;
+  engine *engine;
+  uint32_t times;
+} moving;
+
+static void move_rank_of(void *context, uint32_t rank)
+{
+  const moving *x = context;
+  pair p = pair_of(x->skip, x->engine, rank);
+  move_rank(&p, &x->engine->ranks[rank], x->times);
+}
+
+static void leave_out(const turn_skip *t, engine *e, uint32_t times)
+{
+  int64_t ps = (int64_t)times * t->by_ps;
+  message_list messages = messages_of_ranks(e);
+  parallel_for(e->plan->rank_count, e->threads, move_rank_of, &(moving){ t, e, times });
+  move_messages(e, &messages, ps);
+  ARRAY_FREE(&messages);
   links_move(e->links, ps);
 }
 

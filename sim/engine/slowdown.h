@@ -31,26 +31,29 @@
 #include "sim/engine/costs.h"
 #include "sim/plan/plan.h"
 
-/* Turns of a rank that are all the same: on each stream that has ops in them, those from first[stream] to
- * `times` x `ops` further in the rank began and ended `ps` later than the ops `ops` before. */
+/*
+ * Turns of a rank that are all the same: on each stream that has ops in them, those from first[stream] to
+ * `times` x `ops` further in the rank began and ended `ps` later than the ops `ops` before. Of other streams,
+ * `first` is the first op after the turns, or beyond all ops; those before had ended by others_ps.
+ */
 typedef struct equal_turns {
   uint32_t streams; /* that have ops in the turns, a bit each */
-  uint32_t first
-      [STREAM_HOST];   /* of the other streams: the first op after the turns, or beyond all ops */
+  uint32_t first[STREAM_HOST];
   uint32_t ops, times; /* times == 0: there are none */
   int64_t ps;
-  int64_t others_ps; /* the other streams had ended all before by then */
+  int64_t others_ps;
 } equal_turns;
 
-/* Ops of equal turns that slowdown.c leaves out: on each stream `ops` of the rank from first[stream] on. */
+/*
+ * Ops of equal turns that slowdown.c leaves out: on each stream `ops`, whole turns, from first[stream] on,
+ * which is beyond all ops for streams without ops in the turns. What runs after them counts as `ps` earlier.
+ */
 typedef struct turn_cut {
-  uint32_t first[STREAM_HOST]; /* of streams without ops in the turns: beyond all ops */
-  uint32_t lowest,
-      highest;   /* of `first`, of the streams with ops in the turns; beyond all ops: nothing is
-                                * left out */
-  uint32_t ops;  /* whole turns */
+  uint32_t first[STREAM_HOST];
+  uint32_t lowest, highest; /* of `first`, within the rank; beyond all ops: nothing is left out */
+  uint32_t ops;
   uint32_t turn; /* ops of a turn */
-  int64_t ps;    /* what runs after them counts as so much earlier */
+  int64_t ps;
 } turn_cut;
 
 /* A rank whose ops ran from start_ps[op] to end_ps[op], in an iteration of step_ps. */
@@ -61,7 +64,7 @@ typedef struct rank_times {
   const int64_t *start_ps, *end_ps;
   int64_t step_ps;
   const equal_turns *turns; /* NULL: not known */
-  turn_cut cut;             /* slowdown.c's own; zeros */
+  turn_cut cut;             /* slowdown.c sets it */
 } rank_times;
 
 /* In parts per million of an op's time alone (kernels: call_cost.ps, copies: host_copy_ps), by the row of the
@@ -72,7 +75,7 @@ typedef struct slowdown {
   turn_cut cut;
 } slowdown;
 
-/* The row of an op: one left out has that of the last turn before which is not. */
+/* The row of an op of a stream: if it is left out, the row of its place in the last turn that is not. */
 static inline uint32_t slowdown_row(const turn_cut *c, const rank_plan *p, uint32_t op)
 {
   if (op < c->lowest) return op;

@@ -98,6 +98,7 @@ typedef struct engine {
   bool too_long;     /* something ends after TIME_LIMIT_PS */
   host_costs host;
   struct turn_skip *skip; /* NULL: nothing repeats (skip.h) */
+  uint32_t threads;       /* for what is done rank by rank */
 } engine;
 
 #endif

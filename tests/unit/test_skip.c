@@ -50,7 +50,7 @@ static uint32_t compare(plan *p, const machine *m, const rank_place *places, con
 {
   diag d = { 0 };
   timeline full, left_out;
-  assert_true(simulate_held(&left_out, p, m, places, holds, 1, &d));
+  assert_true(simulate_held(&left_out, p, m, places, holds, 3, &d));
   forget_repeats(p);
   assert_true(simulate_held(&full, p, m, places, holds, 1, &d));
   assert_int_equal(full.turns_left_out, 0);
