@@ -194,7 +194,7 @@ typedef struct pass {
   uint32_t last[STREAMS]; /* by stream: the last op issued before `issued`, or NO_OP */
   uint32_t issued;
   uint32_t last_awaited; /* the op that ends last of those that freed blocks wait for */
-  const allocator_stats *on_clock_stats;
+  const allocator_stats *on_clock_stats, *order_stats;
   uint64_t driver_calls, retries; /* so far */
   bool again;                     /* the program-order figures stay those of the iteration before */
   replay_result out;
@@ -235,17 +235,30 @@ static bool may_have_tail(const replay *r, int64_t bytes)
 
 static void note_allocated(pass *p, uint32_t op)
 {
-  int64_t allocated = stats_in_order(p->r)->allocated.current_bytes;
+  int64_t allocated = p->order_stats->allocated.current_bytes;
   if (allocated > p->out.allocated_peak_bytes) {
     p->out.allocated_peak_bytes = allocated;
     p->out.allocated_peak_op = op;
   }
 }
 
+/* Tails are what the allocator has allocated beyond requests. */
+static void count_in_order(replay *r, int64_t bytes)
+{
+  int64_t tails_bytes = 0;
+  if (r->in_order != NULL) {
+    const allocator_stats *s = caching_allocator_stats(r->in_order);
+    tails_bytes = s->allocated.current_bytes - s->requested.current_bytes;
+  }
+  count(&r->counted.requested, bytes);
+  count(&r->counted.allocated,
+        r->counted.requested.current_bytes + tails_bytes - r->counted.allocated.current_bytes);
+}
+
 static void take_in_order(pass *p, const memory_op *m)
 {
   replay *r = p->r;
-  int64_t bytes = rounded_bytes(p, m), allocated_bytes = bytes;
+  int64_t bytes = rounded_bytes(p, m);
   uint32_t *block = &p->in_order[m->buffer];
   assert(*block == NOT_ALIVE && "a buffer is allocated once");
   *block = ALLOCATOR_NO_BLOCK;
@@ -254,26 +267,19 @@ static void take_in_order(pass *p, const memory_op *m)
         caching_allocator_alloc(r->in_order, buffer_of(p, m)->stream, bytes, block);
     assert(status == ALLOCATOR_OK && "unlimited memory refuses no request");
     (void)status;
-    allocated_bytes = caching_allocator_block_bytes(r->in_order, *block);
   }
-  count(&r->counted.requested, bytes);
-  count(&r->counted.allocated, allocated_bytes);
+  count_in_order(r, bytes);
   note_allocated(p, m->op);
 }
 
 static void return_in_order(pass *p, const memory_op *m)
 {
   replay *r = p->r;
-  int64_t bytes = rounded_bytes(p, m), allocated_bytes = bytes;
-  uint32_t block = p->in_order[m->buffer];
-  assert(block != NOT_ALIVE && "... and freed once");
-  if (may_have_tail(r, bytes)) {
-    allocated_bytes = caching_allocator_block_bytes(r->in_order, block);
-    caching_allocator_free(r->in_order, block);
-  }
-  count(&r->counted.requested, -bytes);
-  count(&r->counted.allocated, -allocated_bytes);
-  p->in_order[m->buffer] = NOT_ALIVE;
+  uint32_t *block = &p->in_order[m->buffer];
+  assert(*block != NOT_ALIVE && "... and freed once");
+  if (*block != ALLOCATOR_NO_BLOCK) caching_allocator_free(r->in_order, *block);
+  count_in_order(r, -rounded_bytes(p, m));
+  *block = NOT_ALIVE;
 }
 
 /* Records of host memory and files only whether they are alive. */
@@ -426,17 +432,27 @@ static uint32_t event_after(pass *p, uint32_t op)
   return p->r->events.at_ps.count - 1;
 }
 
-static void return_on_clock(pass *p, const memory_op *m)
+static void return_marked(pass *p, const memory_op *m)
 {
   allocator_use uses[STREAMS];
-  assert(m->use_count <= STREAMS && p->on_clock[m->buffer] != NOT_ALIVE);
+  assert(m->use_count <= STREAMS);
   for (uint32_t i = 0; i < m->use_count; i++) {
     const memory_use *use = &p->ops->uses.items[m->first_use + i];
     uses[i] = (allocator_use){ use->stream, event_after(p, use->op) };
     p->last_awaited = later(p, use->op, p->last_awaited);
   }
   caching_allocator_free_after(p->r->on_clock, p->on_clock[m->buffer], uses, m->use_count);
-  p->on_clock[m->buffer] = NOT_ALIVE;
+}
+
+static void return_on_clock(pass *p, const memory_op *m)
+{
+  uint32_t *block = &p->on_clock[m->buffer];
+  assert(*block != NOT_ALIVE);
+  if (m->use_count > 0)
+    return_marked(p, m);
+  else
+    caching_allocator_free(p->r->on_clock, *block);
+  *block = NOT_ALIVE;
 }
 
 static void host_take(pass *p, const memory_op *m)
@@ -641,6 +657,7 @@ static pass begin_iteration(replay *r, const memory_ops *m, const rank_timeline 
   r->events.times = t;
   r->refused.count = 0;
   p.on_clock_stats = caching_allocator_stats(r->on_clock);
+  p.order_stats = stats_in_order(r);
   p.driver_calls = driver_calls(p.on_clock_stats);
   p.retries = p.on_clock_stats->retries;
   p.on_clock = new_blocks(m->plan);

@@ -277,7 +277,7 @@ void caching_allocator_free_after(caching_allocator *a, uint32_t block, const al
   if (block == ALLOCATOR_NO_BLOCK) return;
   assert(block < a->store.blocks.count);
   count_free(a, &a->store.blocks.items[block]);
-  if (use_count > 0 && !a->options.return_at_once && wait_for_uses(a, block, uses, use_count))
+  if (!a->options.return_at_once && wait_for_uses(a, block, uses, use_count))
     a->store.blocks.items[block].state = BLOCK_WAITING;
   else
     return_block(a, block);

@@ -52,8 +52,6 @@ static bool bin_holds(const free_bins *f, const memory_block *blocks, uint32_t b
 
 bool free_bins_hold(const free_bins *f, const memory_block *blocks)
 {
-  for (uint32_t w = 0; w < FREE_BIN_WORDS; w++)
-    if ((f->summary >> w & 1) != (f->words[w] != 0)) return false;
   for (uint32_t bin = 0; bin < FREE_BIN_COUNT; bin++) {
     bool marked = f->words[bin / 64] >> (bin % 64) & 1;
     if (marked != (f->first[bin] != BLOCK_NONE) || !bin_holds(f, blocks, bin)) return false;

@@ -3,7 +3,7 @@
  *
  * Sizes, in units of 512 bytes, fall into bins that are exact up to 16 units and a sixteenth of an
  * octave wide above, so that an activation's size nearly always has a bin alone. A bin is a list through
- * the blocks' records, sorted by (size, address); a bitmap of two levels finds the next bin that is not
+ * the blocks' records, sorted by (size, address); a bitmap finds the next bin that is not
  * empty. Blocks of one size are adjacent in it, and few, because neighbours merge: a bin has one or two
  * blocks on average, so that walking it is cheaper than a tree or an array of its own.
  */
@@ -24,7 +24,6 @@ enum {
 };
 
 typedef struct free_bins {
-  uint64_t summary;               /* bit w: words[w] is not zero */
   uint64_t words[FREE_BIN_WORDS]; /* a bit for each bin that is not empty */
   uint32_t first[FREE_BIN_COUNT]; /* BLOCK_NONE: the bin is empty */
 } free_bins;
@@ -64,18 +63,16 @@ static inline uint32_t free_bin_of(int64_t size_bytes)
 /* First bin at or after `bin` that is not empty; false if there is none. */
 static inline bool free_bins_next_bin(const free_bins *f, uint32_t bin, uint32_t *found)
 {
-  uint32_t word = bin / 64;
-  if (bin >= FREE_BIN_COUNT) return false;
-  uint64_t bits = f->words[word] & (UINT64_MAX << (bin % 64));
-  if (bits == 0) {
-    uint64_t words = f->summary & ~((UINT64_C(2) << word) - 1);
-    if (words == 0) return false;
-    word = (uint32_t)__builtin_ctzll(words);
-    bits = f->words[word];
+  uint64_t from = UINT64_MAX << (bin % 64);
+  for (uint32_t word = bin / 64; word < FREE_BIN_WORDS; word++) {
+    uint64_t bits = f->words[word] & from;
+    if (bits != 0) {
+      *found = word * 64 + (uint32_t)__builtin_ctzll(bits);
+      return true;
+    }
+    from = UINT64_MAX;
   }
-  assert(bits != 0 && "the summary says which words have bits");
-  *found = word * 64 + (uint32_t)__builtin_ctzll(bits);
-  return true;
+  return false;
 }
 
 static inline bool free_block_precedes(const memory_block *a, const memory_block *b)
@@ -90,7 +87,6 @@ static inline void free_bins_insert(free_bins *f, memory_block *blocks, uint32_t
   uint32_t bin = free_bin_of(b->size_bytes), *link = &f->first[bin];
   assert(b->size_bytes > 0 && b->state == BLOCK_FREE);
   f->words[bin / 64] |= UINT64_C(1) << (bin % 64);
-  f->summary |= UINT64_C(1) << (bin / 64);
   while (*link != BLOCK_NONE && free_block_precedes(&blocks[*link], b))
     link = &blocks[*link].next_free;
   assert(*link != block && "it is not there yet");
@@ -103,9 +99,8 @@ static inline void free_bins_unlink(free_bins *f, memory_block *blocks, uint32_t
                                     uint32_t *link)
 {
   *link = blocks[*link].next_free;
-  uint64_t *word = &f->words[bin / 64], is_empty = f->first[bin] == BLOCK_NONE;
-  *word &= ~(is_empty << (bin % 64));
-  f->summary &= ~((uint64_t)(*word == 0) << (bin / 64));
+  uint64_t is_empty = f->first[bin] == BLOCK_NONE;
+  f->words[bin / 64] &= ~(is_empty << (bin % 64));
 }
 
 static inline void free_bins_remove(free_bins *f, memory_block *blocks, uint32_t block)
