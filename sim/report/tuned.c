@@ -112,12 +112,20 @@ static void print_today(const tuned *t, FILE *out, arena *a)
   candidate_sets_print(&today->tried, out);
 }
 
+static void print_nothing_fits(const tuned *t, FILE *out, arena *a)
+{
+  fputs("\nnone of them fits", out);
+  if (t->too_large > 0 && t->predicted == 0)
+    fprintf(out, ": each allocates at least %s",
+            figure_with_unit(a, t->least_too_large_bytes, unit_of_bytes(t->least_too_large_bytes)));
+  fputs("; --over varies more, such as parallelism or micro_batch_size\n", out);
+}
+
 void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FILE *out, arena *a)
 {
   print_counts(t, r, out, a);
   if (t->count == 0) {
-    fprintf(out,
-            "\nnone of them fits: --over varies more, such as parallelism or micro_batch_size\n");
+    print_nothing_fits(t, out, a);
     print_faster_unsafe(t, out, a);
     return;
   }

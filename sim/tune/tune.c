@@ -207,7 +207,8 @@ typedef enum outcome {
 
 typedef struct trial {
   outcome outcome;
-  tuned_setting found; /* `tried` is of the process that predicted it */
+  int64_t requested_bytes; /* or less; 0: not known */
+  tuned_setting found;     /* `tried` is of the process that predicted it */
 } trial;
 
 typedef struct common_trials {
@@ -352,7 +353,7 @@ static bool try_plans(void *of, uint32_t i)
       (all == UNSAFE && (x->of->allow_unsafe || may_be_named(x->to, first->step_bound_ps)));
   for (uint32_t k = 0; k < w->settings[i]; k++) {
     trial *t = &w->trials[i].of[k];
-    *t = (trial){ .outcome = all };
+    *t = (trial){ .outcome = all, .requested_bytes = bytes };
     if (!predicts || !settings_of(x, first[k].index, &s, &a, &quiet)) continue;
     t->found.row.tried = space_at(x->of->space, first[k].index);
     predict_option(x, &first[k], &s, all == UNSAFE, &plans, t, &quiet);
@@ -404,6 +405,9 @@ static void take_trial(tuning *x, const trial *t)
   bool named = t->outcome == FOUND_UNSAFE && !x->of->allow_unsafe;
   to->refused += t->outcome == REFUSED;
   to->too_large += t->outcome == TOO_LARGE;
+  if (t->outcome == TOO_LARGE &&
+      (to->too_large == 1 || t->requested_bytes < to->least_too_large_bytes))
+    to->least_too_large_bytes = t->requested_bytes;
   to->dominated += t->outcome == DOMINATED;
   to->unsafe += t->outcome == UNSAFE || named;
   to->predicted += t->outcome >= PREDICTED && !named;

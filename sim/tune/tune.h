@@ -63,8 +63,9 @@ typedef struct tuned {
   uint32_t refused;   /* by the settings' rules, or by the offload system as it was released */
   uint32_t same;      /* resolves to another setting of the space */
   uint32_t too_large; /* requests more than there is */
-  uint32_t too_slow;  /* by the step bound */
-  uint32_t dominated; /* by both bounds */
+  int64_t least_too_large_bytes; /* of those, the least that one requests, or less */
+  uint32_t too_slow;             /* by the step bound */
+  uint32_t dominated;            /* by both bounds */
   uint32_t unsafe;    /* `check` finds errors in its plans; 0 if such settings are allowed */
   uint32_t predicted; /* of the safe ones */
 } tuned;

@@ -104,7 +104,7 @@ static bool is_checkpoint(const settings *s, const bool *layers, int32_t layer)
          layer % s->recompute.every_n_layers == 0;
 }
 
-/* A half of a layer, in a checkpoint of its own if `layers` has them for halves and chooses this. */
+/* Half of a layer: a checkpoint of its own if halves are checkpoints and this layer's is one. */
 static tensor_id half(graph *g, const settings *s, layer_part *part, hf_shared shared,
                       const bool *layers, int32_t layer, tensor_id hidden)
 {
