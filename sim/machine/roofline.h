@@ -45,6 +45,7 @@ int64_t roofline_gemm_ps(const machine *mc, roofline_dtype type, const gemm_shap
 /* One fused attention kernel. Causal: query i sees kv_len - q_len + i + 1 keys. */
 typedef struct attention_shape {
   int64_t batch, heads; /* query heads */
+  int64_t kv_heads;     /* 0: as many */
   int64_t q_len, kv_len;
   int64_t qk_dim, v_dim;
   bool causal;

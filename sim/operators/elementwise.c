@@ -17,8 +17,10 @@ static void copy_forward(emitter *e, const graph *g, const graph_node *n)
 {
   assert(tensor_elements(g, n->inputs[0]) == tensor_elements(g, n->outputs[0]));
   ref x = emit_input(e, n->inputs[0]);
-  emit_memory_kernel(e, KERNEL_COPY, type_of(g, n->outputs[0]), tensor_elements(g, n->outputs[0]),
-                     (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
+  tensor_id y = n->outputs[0];
+  bool strided = is_strided(g, (tensor_id[]){ y, n->inputs[0] }, 2);
+  emit_memory_kernel(e, strided ? KERNEL_COPY_STRIDED : KERNEL_COPY, type_of(g, y),
+                     tensor_elements(g, y), (ref[]){ x, 0 }, (ref[]){ emit_output(e, y), 0 });
 }
 
 static void copy_backward(emitter *e, const graph *g, const graph_node *n)

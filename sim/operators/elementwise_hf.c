@@ -13,21 +13,6 @@
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
-/* Whether an elementwise kernel that computes operands[0] from the others computes the address of
- * each element. kernels.h has a row for either case. */
-static bool is_strided(const graph *g, const tensor_id *operands, uint32_t count)
-{
-  const graph_tensor *result = &g->tensors.items[operands[0]];
-  for (uint32_t i = 0; i < count; i++) {
-    const graph_tensor *t = &g->tensors.items[operands[i]];
-    bool alike =
-        t->contiguous && tensor_elements(g, operands[i]) == tensor_elements(g, operands[0]);
-    bool widened = dtype_bytes((dtype)t->dtype) < dtype_bytes((dtype)result->dtype);
-    if (!alike || widened) return true;
-  }
-  return false;
-}
-
 static int64_t elements_of(const graph *g, const graph_node *n)
 {
   return tensor_elements(g, n->outputs[0]);

@@ -17,6 +17,20 @@ static void vocabulary_kernel(emitter *e, const graph_node *n, kernel_kind kind,
   emit_row_kernel(e, kind, DTYPE_FP32, n->dims[0], n->dims[1], reads, writes);
 }
 
+/* A part of Megatron-LM's loss. bytes: of several passes, their traffic; else 0. */
+static void cross_entropy_kernel(emitter *e, const graph_node *n, kernel_kind kind, int64_t bytes,
+                                 const ref *reads, const ref *writes)
+{
+  bool eager = (n->flags & CROSS_ENTROPY_COMPILED) == 0;
+  emit_kernel(e,
+              (kernel_shape){ .kind = kind,
+                              .type = DTYPE_FP32,
+                              .dims = { n->dims[0], n->dims[1] },
+                              .scalars = { [CROSS_ENTROPY_EAGER] = eager },
+                              .bytes = bytes },
+              reads, writes);
+}
+
 static void reduce_tokens(emitter *e, const graph_node *n, collective_kind kind, ref r)
 {
   if (n->dims[2] > 1)
@@ -50,13 +64,9 @@ static void cross_entropy_forward(emitter *e, const graph *g, const graph_node *
   ref maxima = emit_temporary(e, "logits_max", DTYPE_FP32, tokens, 0, 0, 0, CLASS_TRANSIENT);
   emit_temporary(e, "logits_argmax", DTYPE_INT64, tokens, 0, 0, 0, CLASS_TRANSIENT);
   int64_t pass_bytes = compiled ? 0 : emit_bytes(e, work);
-  emit_kernel(
-      e,
-      (kernel_shape){ .kind = KERNEL_CROSS_ENTROPY_MAXIMA,
-                      .type = DTYPE_FP32,
-                      .dims = { tokens, n->dims[1] },
-                      .bytes = 2 * pass_bytes + (pass_bytes > 0 ? emit_bytes(e, logits) : 0) },
-      (ref[]){ logits, 0 }, (ref[]){ work, maxima, 0 });
+  cross_entropy_kernel(e, n, KERNEL_CROSS_ENTROPY_MAXIMA,
+                       2 * pass_bytes + (pass_bytes > 0 ? emit_bytes(e, logits) : 0),
+                       (ref[]){ logits, 0 }, (ref[]){ work, maxima, 0 });
   reduce_tokens(e, n, COLLECTIVE_ALL_REDUCE_MAX, maxima);
   ref mask = emit_output(e, n->outputs[2]);
   ref target = emit_output(e, n->outputs[3]);
@@ -66,18 +76,14 @@ static void cross_entropy_forward(emitter *e, const graph *g, const graph_node *
   if (n->flags & CROSS_ENTROPY_DIFFERENCE_APART)
     emit_temporary(e, "logits_less_max", DTYPE_FP32, tokens, n->dims[1], 0, 0, CLASS_TRANSIENT);
   ref softmax = compiled ? emit_output(e, n->outputs[1]) : work;
-  emit_kernel(e,
-              (kernel_shape){ .kind = KERNEL_CROSS_ENTROPY_SUMS,
-                              .type = DTYPE_FP32,
-                              .dims = { tokens, n->dims[1] },
-                              .bytes = EAGER_PASSES * pass_bytes },
-              (ref[]){ work, labels, maxima, 0 },
-              (ref[]){ softmax, mask, target, predicted, sums, 0 });
+  cross_entropy_kernel(e, n, KERNEL_CROSS_ENTROPY_SUMS, EAGER_PASSES * pass_bytes,
+                       (ref[]){ work, labels, maxima, 0 },
+                       (ref[]){ softmax, mask, target, predicted, sums, 0 });
   reduce_tokens(e, n, COLLECTIVE_ALL_REDUCE, predicted);
   reduce_tokens(e, n, COLLECTIVE_ALL_REDUCE, sums);
   ref loss = emit_output(e, n->outputs[0]);
-  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_LOSS, (ref[]){ softmax, sums, predicted, 0 },
-                    (ref[]){ loss, softmax, 0 });
+  cross_entropy_kernel(e, n, KERNEL_CROSS_ENTROPY_LOSS, 0, (ref[]){ softmax, sums, predicted, 0 },
+                       (ref[]){ loss, softmax, 0 });
 }
 
 /* Autograd converts the gradient to the type of the logits while the tensor that holds it is
@@ -102,9 +108,9 @@ static void cross_entropy_backward(emitter *e, const graph *g, const graph_node 
   ref gy = emit_grad_of(e, n->outputs[0]);
   if (gy == 0) return;
   ref softmax = emit_saved(e, 0);
-  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_BACKWARD,
-                    (ref[]){ gy, softmax, emit_saved(e, 1), emit_saved(e, 2), 0 },
-                    (ref[]){ softmax, 0 });
+  cross_entropy_kernel(e, n, KERNEL_CROSS_ENTROPY_BACKWARD, 0,
+                       (ref[]){ gy, softmax, emit_saved(e, 1), emit_saved(e, 2), 0 },
+                       (ref[]){ softmax, 0 });
   give_logits_gradient(e, g, n, softmax, DTYPE_FP32);
 }
 

@@ -35,6 +35,19 @@ void emit_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elemen
       reads, writes);
 }
 
+bool is_strided(const graph *g, const tensor_id *operands, uint32_t count)
+{
+  const graph_tensor *result = &g->tensors.items[operands[0]];
+  for (uint32_t i = 0; i < count; i++) {
+    const graph_tensor *t = &g->tensors.items[operands[i]];
+    bool alike =
+        t->contiguous && tensor_elements(g, operands[i]) == tensor_elements(g, operands[0]);
+    bool widened = dtype_bytes((dtype)t->dtype) < dtype_bytes((dtype)result->dtype);
+    if (!alike || widened) return true;
+  }
+  return false;
+}
+
 void emit_norm(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
                const ref *reads, const ref *writes)
 {

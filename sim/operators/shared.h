@@ -19,6 +19,10 @@ void emit_row_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int
 void emit_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, double number,
                         const ref *reads, const ref *writes);
 
+/* Whether an elementwise kernel of PyTorch that computes operands[0] from the others computes the address of
+ * each element. kernels.h has a row for either case. */
+bool is_strided(const graph *g, const tensor_id *operands, uint32_t count);
+
 /* LayerNorm or RMSNorm. A list may hold zeros only at its end. Backward also reads gamma, after
  * the others; the call's bytes do not count it. */
 void emit_norm(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,

@@ -383,13 +383,13 @@
     gated_silu_backward, NONE, PLAIN(gated_silu_backward)) \
   X(ROWS_CROSS_ENTROPY,       "rows_cross_entropy",       MEMORY,    "tokens vocab", "losses of some tokens; the gradient of their logits in place", \
     rows_cross_entropy, rows_cross_entropy, SCRATCH(rows_cross_entropy)) \
-  X(CROSS_ENTROPY_MAXIMA,     "cross_entropy_maxima",     MEMORY,    "tokens vocab", "logits in fp32, the largest of each row", \
+  X(CROSS_ENTROPY_MAXIMA,     "cross_entropy_maxima",     MEMORY,    "tokens vocab; eager", "logits in fp32, the largest of each row", \
     cross_entropy_maxima, NONE, PLAIN(cross_entropy_maxima)) \
-  X(CROSS_ENTROPY_SUMS,       "cross_entropy_sums",       MEMORY,    "tokens vocab", "exponentials, their sum, the label and its logit, of this rank's part of the vocabulary", \
+  X(CROSS_ENTROPY_SUMS,       "cross_entropy_sums",       MEMORY,    "tokens vocab; eager", "exponentials, their sum, the label and its logit, of this rank's part of the vocabulary", \
     cross_entropy_sums, NONE, PLAIN(cross_entropy_sums)) \
-  X(CROSS_ENTROPY_LOSS,       "cross_entropy_loss",       MEMORY,    "tokens vocab", "losses, softmax", \
+  X(CROSS_ENTROPY_LOSS,       "cross_entropy_loss",       MEMORY,    "tokens vocab; eager", "losses, softmax", \
     cross_entropy_loss, NONE, PLAIN(cross_entropy_loss)) \
-  X(CROSS_ENTROPY_BACKWARD,   "cross_entropy_backward",   MEMORY,    "tokens vocab", "(softmax - label) times the gradient of the loss, in place", \
+  X(CROSS_ENTROPY_BACKWARD,   "cross_entropy_backward",   MEMORY,    "tokens vocab; eager", "(softmax - label) times the gradient of the loss, in place", \
     cross_entropy_backward, NONE, PLAIN(cross_entropy_backward)) \
   X(ONLINE_SOFTMAX,           "online_softmax",           MEMORY,    "tokens vocab", "maximum, sum of exponentials and logit of the label of each row", \
     online_softmax, NONE, PLAIN(online_softmax)) \
@@ -477,5 +477,7 @@ typedef enum attention_layout {
   ATTENTION_BSHD
 } attention_layout;
 enum { GEMM_LAYOUT, GEMM_ADD, GEMM_FP8, GEMM_BIASED }; /* scalars of gemm and grouped_gemm */
+/* Scalar of the cross_entropy kernels: each stands for PyTorch's kernels of several operators, not for a compiled one. */
+enum { CROSS_ENTROPY_EAGER };
 
 #endif
