@@ -6,6 +6,15 @@
 
 #include "sim/base/parallel.h"
 
+uint32_t buffers_before(const rank_plan *r, uint32_t at)
+{
+  for (uint32_t i = at; i < r->ops.count; i++) {
+    const plan_op *o = &r->ops.items[i];
+    if (o->kind == OP_ALLOC || o->kind == OP_HOST_ALLOC) return o->arg;
+  }
+  return r->buffers.count;
+}
+
 /* ---- how far the marks repeat ------------------------------------------------------------------- */
 
 /* Marks are in the order of their ops, from 1 on. Mark i is mark i - period of a later micro-batch. */

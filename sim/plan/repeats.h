@@ -34,6 +34,9 @@ enum { FEWEST_TURNS = 4 };
 void plan_find_repeats(plan *p, uint32_t threads);
 void plan_find_repeats_of(plan *p, uint32_t rank);
 
+/* How many buffers the rank has had before op `at`: they are numbered in the order in which ops take them. */
+uint32_t buffers_before(const rank_plan *r, uint32_t at);
+
 /* One past the last op of the part. */
 static inline uint32_t repeat_end(const plan_repeat *r)
 {

@@ -128,23 +128,12 @@ static bool find_cuts(cutting *x)
 
 /* ---- the shortened plan --------------------------------------------------------------------- */
 
-/* The arg of the first op of one of the kinds, from op `at` on; `none` if there is none. */
-static uint32_t next_arg(const rank_plan *r, uint32_t at, uint32_t kinds, uint32_t none)
-{
-  for (uint32_t i = at; i < r->ops.count; i++)
-    if (kinds >> r->ops.items[i].kind & 1) return r->ops.items[i].arg;
-  return none;
-}
-
-/* Buffers and events are numbered in the order in which ops take and record them. */
-static uint32_t buffers_before(const rank_plan *r, uint32_t at)
-{
-  return next_arg(r, at, 1u << OP_ALLOC | 1u << OP_HOST_ALLOC, r->buffers.count);
-}
-
+/* Events are numbered in the order in which ops record them. */
 static uint32_t events_before(const rank_plan *r, uint32_t at)
 {
-  return next_arg(r, at, 1u << OP_RECORD, r->events);
+  for (uint32_t i = at; i < r->ops.count; i++)
+    if (r->ops.items[i].kind == OP_RECORD) return r->ops.items[i].arg;
+  return r->events;
 }
 
 static uint32_t operands_of(const plan_op *o)

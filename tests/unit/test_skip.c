@@ -163,11 +163,46 @@ static void test_long(void **state)
   }
 }
 
+static void assert_refused(const plan *p, const machine *m, const rank_place *places,
+                           char message[sizeof(diag)])
+{
+  diag d = { .quiet = true };
+  timeline t;
+  assert_false(simulate(&t, p, m, places, &d));
+  snprintf(message, sizeof d, "%s", d.message);
+}
+
+/* Buffers of 1 PiB each, too many of them: the message names the same one, somewhere among the turns. */
+static void test_too_large(void **state)
+{
+  (void)state;
+  static const char changes[] = "training: {global_batch_size: 64}\noffload: {system: none}\n";
+  arena a = { 0 };
+  diag d = { 0 };
+  compilation c;
+  char by_turns[sizeof(diag)], one_by_one[sizeof(diag)];
+  const settings *s = small_settings(SMALL_DENSE, changes, &a);
+  const machine *m = machine_load(&a, "H100-SXM", &d);
+  small_compile(&c, s, ITERATION_STEADY, &a);
+  rank_plan *r = &c.plan.ranks[0];
+  for (uint32_t b = r->residents; b < r->buffers.count; b++)
+    r->buffers.items[b].bytes = INT64_C(1) << 50;
+  assert_true(r->repeat.turns > 2 && r->buffers.count > 2 * (1 << 11));
+  assert_refused(&c.plan, m, places_of_ranks(s, m, &a), by_turns);
+  forget_repeats(&c.plan);
+  assert_refused(&c.plan, m, places_of_ranks(s, m, &a), one_by_one);
+  assert_string_equal(by_turns, one_by_one);
+  assert_non_null(strstr(by_turns, "with those before it"));
+  compilation_release(&c);
+  arena_release(&a);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_drawn),
     cmocka_unit_test(test_long),
+    cmocka_unit_test(test_too_large),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
