@@ -5,6 +5,7 @@
 #include "sim/base/parallel.h"
 #include "sim/base/units.h"
 #include "sim/memory/caching_allocator.h"
+#include "sim/plan/repeats.h"
 #include "sim/plan/text.h"
 
 /* ---- figures ---- */
@@ -31,6 +32,7 @@ typedef struct op_walk {
   const rank_plan *plan;
   const rank_timeline *times; /* NULL: figures that need none */
   bool in_optimizer;
+  bool took_times; /* that may be other ones in each turn */
   int64_t pageable_bytes;
 } op_walk;
 
@@ -71,6 +73,45 @@ static void add_copy(op_walk *w, uint32_t op)
   }
 }
 
+/* Takes the ops before op `end`, from number `k` of those that count on. Returns the next one's number. */
+static uint32_t take_until(op_walk *w, const memory_ops *m, uint32_t k, uint32_t end)
+{
+  for (; k < m->counted.count && m->counted.items[k] < end; k++) {
+    uint32_t i = m->counted.items[k];
+    const plan_op *o = &w->plan->ops.items[i];
+    if (o->kind == OP_HOST_ALLOC || o->kind == OP_HOST_FREE) {
+      add_pageable(w, o->arg, o->kind == OP_HOST_ALLOC ? 1 : -1);
+    } else if (w->times != NULL && o->kind == OP_MARK) {
+      w->in_optimizer = w->plan->marks.items[o->arg].kind == MARK_OPTIMIZER;
+    } else if (w->times != NULL && o->stream == STREAM_CPU && o->kind == OP_KERNEL) {
+      w->out->host_arithmetic_ps += taken_ps(w, i);
+      w->took_times = true;
+    } else if (w->times != NULL && op_is_copy((op_kind)o->kind)) {
+      add_copy(w, i);
+      w->took_times |= w->in_optimizer;
+    }
+  }
+  return k;
+}
+
+/* Takes two turns, and what the others come to, if that is the same. */
+static uint32_t take_turns_of(op_walk *w, const memory_ops *m, const plan_repeat *turns)
+{
+  rank_prediction *out = w->out;
+  uint32_t second = turns->first + turns->ops, k = take_until(w, m, 0, second);
+  const rank_prediction before = *out;
+  int64_t pageable_bytes = w->pageable_bytes, more = turns->turns - 2;
+  k = take_until(w, m, k, second + turns->ops);
+  if (w->took_times || w->pageable_bytes != pageable_bytes) return k;
+  out->d2h_bytes += more * (out->d2h_bytes - before.d2h_bytes);
+  out->h2d_bytes += more * (out->h2d_bytes - before.h2d_bytes);
+  out->disk_write_bytes += more * (out->disk_write_bytes - before.disk_write_bytes);
+  out->disk_read_bytes += more * (out->disk_read_bytes - before.disk_read_bytes);
+  while (k < m->counted.count && m->counted.items[k] < repeat_end(turns))
+    k++;
+  return k;
+}
+
 /* What is copied, what an optimizer on the host takes (arithmetic, and copies from its mark on), and host
  * memory that is not page-locked. */
 static void take_ops(rank_prediction *out, const plan *of, const memory_ops *m,
@@ -82,18 +123,8 @@ static void take_ops(rank_prediction *out, const plan *of, const memory_ops *m,
   out->host_arithmetic_ps = out->optimizer_d2h_ps = out->optimizer_h2d_ps = 0;
   for (uint32_t i = 0; i < p->residents; i++)
     add_pageable(&w, i, 1);
-  for (uint32_t k = 0; k < m->counted.count; k++) {
-    uint32_t i = m->counted.items[k];
-    const plan_op *o = &p->ops.items[i];
-    if (o->kind == OP_HOST_ALLOC || o->kind == OP_HOST_FREE)
-      add_pageable(&w, o->arg, o->kind == OP_HOST_ALLOC ? 1 : -1);
-    else if (t != NULL && o->kind == OP_MARK)
-      w.in_optimizer = p->marks.items[o->arg].kind == MARK_OPTIMIZER;
-    else if (t != NULL && o->stream == STREAM_CPU && o->kind == OP_KERNEL)
-      out->host_arithmetic_ps += taken_ps(&w, i);
-    else if (t != NULL && op_is_copy((op_kind)o->kind))
-      add_copy(&w, i);
-  }
+  uint32_t k = p->repeat.turns > 2 ? take_turns_of(&w, m, &p->repeat) : 0;
+  take_until(&w, m, k, p->ops.count);
 }
 
 static plan_mark mark_at(const rank_plan *p, uint32_t at_op)
