@@ -403,26 +403,27 @@ static void note_driver(pass *p, const memory_op *m, allocator_status status)
   p->retries = stats->retries;
 }
 
-static void take_block(pass *p, const memory_op *m)
+static inline void take_block(pass *p, const memory_op *m)
 {
-  caching_allocator *a = p->r->on_clock;
   const plan_buffer *b = buffer_of(p, m);
   p->r->events.op = m->op;
   allocator_status status =
-      caching_allocator_alloc(a, b->stream, b->bytes, &p->on_clock[m->buffer]);
+      caching_allocator_alloc(p->r->on_clock, b->stream, b->bytes, &p->on_clock[m->buffer]);
   if (status == ALLOCATOR_NEEDS_EVENTS) status = ask_again(p, m);
   if (status != ALLOCATOR_OK || driver_calls(p->on_clock_stats) != p->driver_calls)
     note_driver(p, m, status);
-  if (p->r->options.one_allocator && !p->out.parted)
-    p->out.parted = caching_allocator_pending(a) > 0;
 }
 
-static void take_on_clock(pass *p, const memory_op *m)
+/* Blocks that wait are live and not allocated. */
+static inline void take_on_clock(pass *p, const memory_op *m)
 {
   assert(p->on_clock[m->buffer] == NOT_ALIVE && "a buffer is allocated once");
   p->on_clock[m->buffer] = ALLOCATOR_NO_BLOCK;
   if (!p->out.out_of_memory) take_block(p, m);
-  if (p->r->options.one_allocator) note_allocated(p, m->op);
+  if (!p->r->options.one_allocator) return;
+  const allocator_stats *s = p->on_clock_stats;
+  p->out.parted |= s->active.current_bytes != s->allocated.current_bytes;
+  note_allocated(p, m->op);
 }
 
 static uint32_t event_after(pass *p, uint32_t op)
@@ -444,7 +445,7 @@ static void return_marked(pass *p, const memory_op *m)
   caching_allocator_free_after(p->r->on_clock, p->on_clock[m->buffer], uses, m->use_count);
 }
 
-static void return_on_clock(pass *p, const memory_op *m)
+static inline void return_on_clock(pass *p, const memory_op *m)
 {
   uint32_t *block = &p->on_clock[m->buffer];
   assert(*block != NOT_ALIVE);
@@ -500,10 +501,11 @@ static void draw_clock(const pass *p, uint32_t *next, uint32_t end)
 static void run_on_clock(pass *p)
 {
   uint32_t drawn = 0;
+  bool draws = p->r->curve != NULL;
+  const memory_op *m = p->ops->ops.items, *end = m + p->ops->ops.count;
   assert(runs_on_clock(p) && p->r->events.origin_ps >= 0);
-  for (uint32_t i = 0; i < p->ops->ops.count; i++) {
-    const memory_op *m = &p->ops->ops.items[i];
-    if (p->r->curve != NULL) draw_clock(p, &drawn, m->op);
+  for (; m < end; m++) {
+    if (draws) draw_clock(p, &drawn, m->op);
     if (m->kind == MEMORY_TAKE)
       take_on_clock(p, m);
     else if (m->kind == MEMORY_RETURN)
@@ -513,7 +515,7 @@ static void run_on_clock(pass *p)
     else
       host_return(p, m);
   }
-  if (p->r->curve != NULL) draw_clock(p, &drawn, p->plan->ops.count);
+  if (draws) draw_clock(p, &drawn, p->plan->ops.count);
 }
 
 static bool is_on_host(const plan_buffer *b)

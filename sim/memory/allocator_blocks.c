@@ -263,12 +263,17 @@ static int64_t expandable_size(block_store *s, uint32_t b)
   return v->size_bytes;
 }
 
-/* The first block from the best fit on whose successor in the bins could not grow less. */
+/* The first block from the best fit on whose successor in the bins could not grow less. Few blocks can grow:
+ * those before unmapped space. */
 static uint32_t take_expandable_fit(block_store *s, block_pool *pool, int64_t size_bytes)
 {
+  uint32_t best = free_bins_take(&pool->bins, s->blocks.items, size_bytes);
+  if (best == BLOCK_NONE || expandable_size(s, best) == at(s, best)->size_bytes) return best;
   free_place place;
-  if (!free_bins_best_fit(&pool->bins, s->blocks.items, size_bytes, &place)) return BLOCK_NONE;
-  uint32_t best = place.block;
+  free_insert(s, best);
+  bool found = free_bins_best_fit(&pool->bins, s->blocks.items, size_bytes, &place);
+  assert(found && place.block == best);
+  (void)found;
   while (expandable_size(s, best) > at(s, best)->size_bytes &&
          free_bins_next(&pool->bins, s->blocks.items, &place) &&
          expandable_size(s, place.block) < expandable_size(s, best))
