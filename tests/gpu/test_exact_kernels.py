@@ -107,6 +107,7 @@ def scenarios():
         yield f"loss {number}", LLAMA, way
     yield "dense", LLAMA, DENSE
     yield "L2 norm of queries and keys", LLAMA, ["qk_l2_norm=true"]
+    yield "deterministic algorithms", LLAMA, ["deterministic_mode=true"]
     yield "sums without fusion", LLAMA, ["gradient_accumulation_fusion=false", "global_batch_size=4"]
     yield "dense over ranks", LLAMA, [*DENSE, "world_size=4", "tensor_model_parallel_size=2", "sequence_parallel=true",
                                       "context_parallel_size=2"]
