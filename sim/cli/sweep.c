@@ -2,14 +2,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "sim/base/file.h"
 #include "sim/base/units.h"
 #include "sim/cli/best.h"
 #include "sim/cli/over.h"
 #include "sim/cli/processes.h"
+#include "sim/cli/progress_line.h"
 #include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
 #include "sim/load/load.h"
@@ -49,33 +48,6 @@ static const option_row rows[] = {
   { .name = NULL },
 };
 
-/* ---- progress ---- */
-
-/* On a terminal only. The clock decides only when to print. */
-typedef struct progress {
-  bool watched;
-  uint32_t all, before, done; /* before: found in the file */
-  int64_t begin_ns, shown_ns;
-} progress;
-
-static int64_t now_ns(void)
-{
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
-}
-
-static void show_progress(progress *p)
-{
-  int64_t now = p->watched ? now_ns() : 0;
-  if (!p->watched || now - p->shown_ns < NS_PER_S / 5) return;
-  double seconds = (double)(now - p->begin_ns) / 1e9, rate = p->done / seconds;
-  uint32_t left = p->all - p->before - p->done;
-  p->shown_ns = now;
-  fprintf(stderr, "\r%u/%u  %.1f a second, %.0f s left   ", p->before + p->done, p->all, rate,
-          left / rate);
-}
-
 /* ---- rows ---- */
 
 typedef struct taking {
@@ -83,7 +55,8 @@ typedef struct taking {
   sweep_best best;
   bool shows; /* rows for a page */
   shown_rows shown;
-  progress progress;
+  uint32_t done, all; /* rows; those of the file are done */
+  progress_line progress;
 } taking;
 
 static void keep_row(taking *t, const sweep_row *row)
@@ -96,8 +69,7 @@ static bool take_row(void *to, const sweep_row *row, diag *d)
 {
   taking *t = to;
   keep_row(t, row);
-  t->progress.done++;
-  show_progress(&t->progress);
+  progress_line_show(&t->progress, ++t->done, t->all, "left");
   return t->journal == NULL || journal_add(t->journal, row, d);
 }
 
@@ -112,7 +84,7 @@ static bool take_old_row(void *to, const sweep_row *row, diag *d)
   taking *t = to;
   (void)d;
   keep_row(t, row);
-  t->progress.before++;
+  t->done++;
   return true;
 }
 
@@ -167,15 +139,17 @@ static bool run(const sweep_options *o, const settings *given, const machine *m,
   taking t = {
     .best = { .limit = (uint32_t)o->best },
     .shows = first && o->html != NULL,
-    .progress = { .watched = first && isatty(STDERR_FILENO) != 0, .all = all, .begin_ns = now_ns() }
+    .all = all,
+    .progress = progress_line_new(first),
   };
   const sweep_taker taker = { &t, take_row, settle_rows };
   journal j = { .descriptor = -1 };
   bool filed = first && o->output != NULL;
   bool ok = !filed || journal_open(&j, o->output, &w, done, take_old_row, &t, a, d);
   if (filed) t.journal = &j;
+  progress_line_restart(&t.progress, t.done);
   ok = ok && sweep_run(&w, &taker, d);
-  if (t.progress.watched) fprintf(stderr, "\r%60s\r", "");
+  progress_line_end(&t.progress);
   if (ok && first) ok = print_all(o, &w, &t, a, d);
   journal_close(&j);
   shown_rows_release(&t.shown);

@@ -1,13 +1,13 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "sim/base/file.h"
 #include "sim/base/units.h"
 #include "sim/cli/best.h"
 #include "sim/cli/over.h"
 #include "sim/cli/processes.h"
+#include "sim/cli/progress_line.h"
 #include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
 #include "sim/load/load.h"
@@ -62,9 +62,15 @@ static const option_row rows[] = {
   { .name = NULL },
 };
 
-static void show_progress(uint32_t decided, uint32_t all, const char *doing)
+static void show_progress(void *context, uint32_t decided, uint32_t all, const char *doing)
 {
-  fprintf(stderr, "\r%u/%u %-50s", decided, all, doing);
+  progress_line *p = context;
+  if (doing != NULL)
+    progress_line_tell(p, all, doing);
+  else if (decided == 0)
+    progress_line_restart(p, 0);
+  else
+    progress_line_show(p, decided, all, "left at most");
 }
 
 /* The machine with the asked memory. */
@@ -139,10 +145,11 @@ static bool search(const tune_options *o, const tune_request *r, arena *a, diag 
 {
   tuned t;
   best_notes notes = { 0 };
-  bool first = world_of().number == 0, watched = first && isatty(STDERR_FILENO) != 0;
-  bool ok = tune(&t, r, watched ? show_progress : NULL, a, d);
+  bool first = world_of().number == 0;
+  progress_line p = progress_line_new(first);
+  bool ok = tune(&t, r, &(tune_progress){ show_progress, &p }, a, d);
   if (!first) return ok;
-  if (watched) fprintf(stderr, "\r%70s\r", "");
+  progress_line_end(&p);
   if (ok && t.count > 0)
     ok = best_find(&notes, r->given, &t.items[0].row.tried, r->machine, r->threads, a, d);
   if (ok && t.count > 0)

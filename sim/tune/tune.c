@@ -440,12 +440,12 @@ static uint32_t count_common(const tuning *x, uint32_t next)
   return count;
 }
 
-static void predict_all(tuning *x, tune_progress *show)
+static void predict_all(tuning *x, const tune_progress *show)
 {
   uint32_t next = 0;
   while (next < x->count && diag_ok(x->diag) && !is_over(x, &x->options[next])) {
     wave w = { .x = x };
-    if (show != NULL) show(next, x->count, "predicted, or left out");
+    show->show(show->context, next, x->count, NULL);
     while (w.count < WAVE && next < x->count && !is_over(x, &x->options[next])) {
       w.options[w.count] = &x->options[next];
       next += w.settings[w.count++] = count_common(x, next);
@@ -462,18 +462,18 @@ static void predict_all(tuning *x, tune_progress *show)
 
 /* ---- all ---- */
 
-bool tune(tuned *t, const tune_request *r, tune_progress *show, arena *a, diag *d)
+bool tune(tuned *t, const tune_request *r, const tune_progress *show, arena *a, diag *d)
 {
   uint32_t all = space_count(r->space);
   assert(r->best >= 1 && r->threads >= 1);
   *t = (tuned){ .items = ARENA_ARRAY(a, tuned_setting, r->front ? all : r->best), .all = all };
   tuning x = { .of = r, .to = t, .options = ARENA_ARRAY(a, option, all), .count = all, .diag = d };
   pthread_mutex_init(&x.lock, NULL);
-  if (show != NULL) show(0, all, "settings: which are legal?");
+  show->show(show->context, 0, all, "settings: which are legal?");
   deal_items(x.options, all, sizeof *x.options, r->threads, look_at, &x);
   drop_others(&x);
   find_firsts(&x);
-  if (show != NULL) show(0, x.count, "bounds");
+  show->show(show->context, 0, x.count, "bounds");
   if (diag_ok(d)) bound_runs(&x, a);
   if (x.count > 0) t->fastest_bound_ps = x.options[0].step_bound_ps;
   if (diag_ok(d)) bound_budget(&x);

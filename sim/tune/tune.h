@@ -70,11 +70,15 @@ typedef struct tuned {
   uint32_t predicted; /* of the safe ones */
 } tuned;
 
-/* What is under way: settings that are decided, of `all`. */
-typedef void tune_progress(uint32_t decided, uint32_t all, const char *doing);
+/* Called now and then. `doing`: what comes before predictions; NULL: `decided` settings of `all` are
+ * predicted, or left out. The rest may be left out at once. */
+typedef struct tune_progress {
+  void (*show)(void *context, uint32_t decided, uint32_t all, const char *doing);
+  void *context;
+} tune_progress;
 
 /* All processes (sim/world) call it, and have the result. False after a diag error: a resource was
  * refused. */
-bool tune(tuned *t, const tune_request *r, tune_progress *show, arena *a, diag *d);
+bool tune(tuned *t, const tune_request *r, const tune_progress *show, arena *a, diag *d);
 
 #endif

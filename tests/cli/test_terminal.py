@@ -62,13 +62,13 @@ def test_odd_widths(offsim, columns):
     assert (text == offsim("predict", LAYER, "--brief").stdout) == (columns != "1")
 
 
-def on_terminal(offsim, arguments, columns, **variables):
-    """What a terminal of that width gets."""
+def on_terminal(offsim, arguments, columns, stream="stdout", **variables):
+    """What a terminal of that width gets, from standard output or error."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {"PATH": os.environ["PATH"], "TERM": "xterm"} | variables
-    process = subprocess.Popen([offsim.path, *arguments], stdout=follower, stderr=subprocess.PIPE, cwd=offsim.path.parents[2],
-                               env=environment)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: follower}
+    process = subprocess.Popen([offsim.path, *arguments], **streams, cwd=offsim.path.parents[2], env=environment)
     os.close(follower)
     text = b""
     while True:
@@ -82,6 +82,17 @@ def on_terminal(offsim, arguments, columns, **variables):
     process.communicate()
     os.close(leader)
     return text.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("arguments, left", [
+    (["tune", HF], "left at most"),
+    (["sweep", LAYER, "--over", "num_layers=1|2|3|4", "--over", "seq_length=1024|2048"], "left"),
+])
+def test_many_settings_show_how_long_they_take(offsim, arguments, left):
+    """On one line, which is cleared in the end."""
+    lines = on_terminal(offsim, [*arguments, "--threads", "1"], 60, "stderr").rstrip("\n").split("\r")
+    assert any(re.match(rf"\d+/\d+  [\d.]+ a second, \d+ (s|min) {left} *$", line) for line in lines)
+    assert max(len(line.split("\n")[-1]) for line in lines) < 60 and lines[-2:] == [" " * 59, ""]
 
 
 def test_a_terminal_has_width_and_colours(offsim):
