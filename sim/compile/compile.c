@@ -104,7 +104,7 @@ static void walk_release(walk *w)
   attributes_release(w);
   ARRAY_FREE(&w->references);
   ARRAY_FREE(&w->host_keys);
-  ARRAY_FREE(&w->batches); /* a walk that has failed has not handed them back */
+  ARRAY_FREE(&w->batches);
 }
 
 static bool begin_policies(walk *w, const compilation *c, arena *a, diag *d)
