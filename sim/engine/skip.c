@@ -604,6 +604,8 @@ static void add_figures(rank_timeline *out, const rank_timeline *before, uint32_
     offsetof(rank_timeline, exposed_d2h_ps),  offsetof(rank_timeline, exposed_h2d_ps),
     offsetof(rank_timeline, comm_wait_ps),
   };
+  _Static_assert(sizeof *out == 2 * sizeof(int64_t *) + sizeof figures / sizeof *figures * 8 + 8,
+                 "all figures but the rank's end");
   for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
     int64_t *now = (int64_t *)(void *)((char *)out + figures[i]);
     *now += times * (*now - *(const int64_t *)(const void *)((const char *)before + figures[i]));
