@@ -208,8 +208,7 @@ static void begin_phase(ref_exec *e, const rank_state *r, uint32_t op)
 
 static bool has_happened(const rank_state *r, uint32_t op)
 {
-  assert(stage_op(r->stage, op)->kind == OP_WAIT ||
-         op_is_host_wait((op_kind)stage_op(r->stage, op)->kind));
+  assert(op_waits_for_event((op_kind)stage_op(r->stage, op)->kind));
   return waits_for_nothing(r->stage, op) || r->reached[stage_op(r->stage, op)->arg];
 }
 

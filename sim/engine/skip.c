@@ -69,7 +69,7 @@ static void note_op(rank_turn *t, const plan_op *o, uint32_t first, uint32_t op)
   op_kind kind = (op_kind)o->kind;
   if (kind == OP_RECORD)
     *ARRAY_PUSH(&t->records) = (turn_record){ first + op, o->arg, (plan_stream)o->stream };
-  if (kind == OP_WAIT || op_is_host_wait(kind)) *ARRAY_PUSH(&t->waits) = op;
+  if (op_waits_for_event(kind)) *ARRAY_PUSH(&t->waits) = op;
   if (kind == OP_HOST_READ) *ARRAY_PUSH(&t->reads) = op;
 }
 

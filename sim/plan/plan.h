@@ -398,14 +398,20 @@ static inline bool op_works(op_kind kind)
   return op_runs_on_stream(kind) && kind != OP_RECORD && kind != OP_WAIT;
 }
 
-/* Whether the op copies between device and host, or between host and disk: it reads one buffer and
- * writes one. Inline because the engine calls it for every op. */
 /* The host thread waits for an event. */
 static inline bool op_is_host_wait(op_kind kind)
 {
   return kind == OP_HOST_WAIT || kind == OP_HOST_READ;
 }
 
+/* A stream or the host thread waits for an event. */
+static inline bool op_waits_for_event(op_kind kind)
+{
+  return kind == OP_WAIT || op_is_host_wait(kind);
+}
+
+/* Whether the op copies between device and host, or between host and disk: it reads one buffer and
+ * writes one. Inline because the engine calls it for every op. */
 static inline bool op_is_copy(op_kind kind)
 {
   return kind == OP_D2H || kind == OP_H2D || kind == OP_DISK_WRITE || kind == OP_DISK_READ;

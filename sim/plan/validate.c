@@ -243,7 +243,7 @@ static bool check_operands(plan_validator *v, const plan_op *op, const op_source
 
 static void note_wait(plan_validator *v, const plan_op *op, const op_source *where)
 {
-  assert(op->kind == OP_WAIT || op_is_host_wait((op_kind)op->kind));
+  assert(op_waits_for_event((op_kind)op->kind));
   if (op->arg >= current(v)->events) *ARRAY_PUSH(&v->waits) = (pending_wait){ op->arg, where->arg };
 }
 

@@ -186,7 +186,7 @@ typedef struct rank_names {
 /* False: an id has no name. */
 static bool rename_op(rank_names *n, const rank_plan *from, rank_plan *to, plan_op *o)
 {
-  bool is_event = o->kind == OP_RECORD || o->kind == OP_WAIT || op_is_host_wait((op_kind)o->kind);
+  bool is_event = o->kind == OP_RECORD || op_waits_for_event((op_kind)o->kind);
   bool is_buffer = o->kind == OP_ALLOC || o->kind == OP_FREE || o->kind == OP_HOST_ALLOC ||
                    o->kind == OP_HOST_FREE;
   if (is_event) o->arg = name_of(&n->events, o->arg);

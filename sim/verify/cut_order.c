@@ -108,11 +108,6 @@ static bool streams_repeat(order_turn *t)
   return true;
 }
 
-static bool waits_for_event(const plan_op *o)
-{
-  return o->kind == OP_WAIT || op_is_host_wait((op_kind)o->kind);
-}
-
 /* Marks the events recorded before the cut that ops after it wait for: those left out, and the rest. Once a
  * turn waits for none, no later turn does. */
 static void mark_awaited(const order_turn *t, bool *awaited)
@@ -124,7 +119,7 @@ static void mark_awaited(const order_turn *t, bool *awaited)
     found = 0;
     for (uint32_t i = begin; i < begin + c->repeat->ops; i++) {
       const plan_op *o = &whole->ops.items[i];
-      if (!waits_for_event(o) || o->arg >= c->events) continue;
+      if (!op_waits_for_event((op_kind)o->kind) || o->arg >= c->events) continue;
       awaited[o->arg] = true;
       found++;
     }

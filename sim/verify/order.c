@@ -106,17 +106,12 @@ static const progress *told(const ordering *o, const rank_state *r, const knowle
 
 /* ---- one rank ------------------------------------------------------------------------------ */
 
-static bool waits(const plan_op *o)
-{
-  return o->kind == OP_WAIT || op_is_host_wait((op_kind)o->kind);
-}
-
 static void link_streams(rank_state *r)
 {
   uint32_t wait = r->out->wait_count, message = r->out->message_count;
   for (uint32_t i = r->plan->ops.count; i-- > 0;) {
     const plan_op *op = &r->plan->ops.items[i];
-    if (waits(op)) r->out->waits[--wait] = i;
+    if (op_waits_for_event((op_kind)op->kind)) r->out->waits[--wait] = i;
     if (op_is_message((op_kind)op->kind)) r->out->messages[--message] = i;
     if (op->kind == OP_RECORD) {
       assert(r->out->record_of[op->arg] == NO_OP && "an event is recorded once");
@@ -382,7 +377,7 @@ static void open_rank(ordering *o, rank_order *out, uint32_t number)
   for (uint32_t i = 0; i < p->ops.count; i++) {
     const plan_op *op = &p->ops.items[i];
     out->at[i] = &nothing;
-    out->wait_count += waits(op);
+    out->wait_count += op_waits_for_event((op_kind)op->kind);
     out->message_count += op_is_message((op_kind)op->kind);
   }
   out->waits = ARENA_ARRAY(o->memory, uint32_t, out->wait_count);
