@@ -85,8 +85,7 @@ static rank_turn turn_of(const rank_plan *p)
 turn_skip *turn_skip_new(const engine *e, arena *a)
 {
   uint32_t ranks = e->plan->rank_count;
-  for (uint32_t i = 0; i < ranks; i++)
-    if (e->plan->ranks[i].repeat.turns == 0) return NULL;
+  if (!plan_repeats(e->plan)) return NULL;
   turn_skip *t = ARENA_NEW(a, turn_skip);
   t->past = ARENA_ARRAY(a, rank_past, ranks);
   t->turns = ARENA_ARRAY(a, rank_turn, ranks);
@@ -166,7 +165,7 @@ static int64_t rank_read_ps(const rank_state *r, const rank_turn *t)
 {
   const plan_repeat *repeat = repeat_of(r);
   int64_t read_ps = INT64_MAX, since_ps = rank_since_ps(r);
-  uint32_t turn = repeat->first + (r->issued - repeat->first) / repeat->ops * repeat->ops;
+  uint32_t turn = repeat_turn_begin(repeat, r->issued);
   for (uint32_t k = 0; k < t->reads.count; k++)
     for (uint32_t op = turn + t->reads.items[k]; op < repeat_end(repeat); op += repeat->ops) {
       uint32_t event = r->plan->ops.items[op].arg;
@@ -418,8 +417,7 @@ static uint32_t end_of_waits(const pair *p, uint32_t end)
 {
   const rank_state *r = p->now;
   const plan_repeat *repeat = repeat_of(r);
-  uint32_t from = first_undone(r);
-  uint32_t turn = repeat->first + (from - repeat->first) / repeat->ops * repeat->ops;
+  uint32_t from = first_undone(r), turn = repeat_turn_begin(repeat, from);
   for (uint32_t k = 0; k < p->turn->waits.count; k++)
     for (uint32_t op = turn + p->turn->waits.items[k]; op < end; op += repeat->ops) {
       if (op < from || !is_to_come(r, op)) continue;
@@ -470,8 +468,8 @@ static uint32_t count_in_limit(const pair *p, uint32_t most)
   return times < 0 ? 0 : (uint32_t)min_i64(most, times);
 }
 
-/* How often the rank does again what it did since `past`. The last turn is left: what follows it may be an
- * exchange that goes on. */
+/* How many times the rank repeats its ops since `past`. The last turn is never left out: an exchange may
+ * go on after it. */
 static uint32_t count_times(const pair *p)
 {
   const rank_state *r = p->now;
@@ -734,8 +732,8 @@ static void leave_out(const turn_skip *t, engine *e, uint32_t times)
 static uint32_t next_turn(const engine *e)
 {
   const plan_repeat *repeat = repeat_of(&e->ranks[0]);
-  uint32_t turns = (e->ranks[0].issued - repeat->first) / repeat->ops + 1;
-  return turns < repeat->turns ? repeat->first + turns * repeat->ops : NO_OP;
+  uint32_t next = repeat_turn_begin(repeat, e->ranks[0].issued) + repeat->ops;
+  return next < repeat_end(repeat) ? next : NO_OP;
 }
 
 static bool all_inside(const engine *e)

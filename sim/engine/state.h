@@ -20,8 +20,7 @@ enum { DEVICE_STREAMS = STREAM_HOST };
 #define TIME_LIMIT_PS CAP
 
 /*
- * A stream and its next op. The links track what copies wait for; the other rank, what messages
- * wait for.
+ * A stream and its next op. Copies wait for the links, messages for the other rank.
  *
  *            the host issues it        posted, if it is a copy or a message      it ends
  *   AHEAD ---------------------> NEXT ----------------------------------> POSTED --------> done; the next

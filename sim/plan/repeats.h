@@ -43,4 +43,18 @@ static inline uint32_t repeat_end(const plan_repeat *r)
   return r->first + r->turns * r->ops;
 }
 
+/* The first op of the turn that has op `op`. */
+static inline uint32_t repeat_turn_begin(const plan_repeat *r, uint32_t op)
+{
+  return op - (op - r->first) % r->ops;
+}
+
+/* Whether a part of each rank repeats. */
+static inline bool plan_repeats(const plan *p)
+{
+  for (uint32_t i = 0; i < p->rank_count; i++)
+    if (p->ranks[i].repeat.turns == 0) return false;
+  return true;
+}
+
 #endif

@@ -290,17 +290,10 @@ static uint32_t turns_to_leave_out(const plan *p, const rank_cut *cuts)
   return left_out >= all / 4 ? turns : 0;
 }
 
-static bool repeats_everywhere(const plan *p)
-{
-  for (uint32_t r = 0; r < p->rank_count; r++)
-    if (p->ranks[r].repeat.turns == 0) return false;
-  return true;
-}
-
 bool plan_shorten(shortened *s, const plan *p, arena *a)
 {
   *s = (shortened){ .whole = p };
-  if (!repeats_everywhere(p)) return false;
+  if (!plan_repeats(p)) return false;
   cutting x = { p, ARENA_ARRAY(a, rank_cut, p->rank_count),
                 arena_alloc(a, p->messages.count, sizeof *x.sides) };
   if (!find_cuts(&x)) return false;

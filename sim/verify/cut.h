@@ -19,9 +19,9 @@
  *   each number up to which ops are known to be done is at least F of the one a turn earlier,
  *
  * then the next turn, whose ops are the same, asks the same questions, gets the same answer "done", and ends
- * in a state for which both hold again. So do all turns, and the drain. There is such a function if each use
- * that is known to be done goes to one that is at most what each later known number goes to (moves). What is
- * compared is
+ * in a state for which both hold again. So do all turns, and the drain. Such a function exists
+ * if each use that is at most a known number is, a turn later, at most what that number has become (moves).
+ * The proof compares
  *
  *   order     what each stream and the host thread know, and the events that have been recorded and are still
  *             waited for, of other ranks, too: all that ops after the cut can learn
