@@ -35,6 +35,14 @@
   "training: {micro_batch_size: 1, global_batch_size: 1, seq_length: 4096, bf16: true}\n"          \
   "machine: {name: ideal}\n"
 
+/* Changes: 16 micro-batches on `ranks` pipeline stages, so that turns repeat, and offload of both modules. */
+#define SMALL_PIPELINE(ranks, more)                                                                \
+  "model: {num_layers: 8}\ntraining: {global_batch_size: 16}\n"                                    \
+  "parallel: {world_size: " ranks ", pipeline_model_parallel_size: " ranks                         \
+  ", use_distributed_optimizer: true" more "}\n"
+#define SMALL_OFFLOAD                                                                              \
+  "offload: {fine_grained_activation_offloading: true, offload_modules: [core_attn, attn_proj]}\n"
+
 /* Two texts, the second on top of the first, resolved for compute capability 9.0. Offload is that of
  * mode fixed unless they say another one. */
 static inline settings *small_settings(const char *base, const char *changes, arena *a)

@@ -28,13 +28,6 @@ static void assert_same_lists(const memory_ops *a, const memory_ops *b)
     assert_int_equal(a->counted.items[i], b->counted.items[i]);
 }
 
-#define PIPELINE(ranks, more)                                                                      \
-  "model: {num_layers: 8}\ntraining: {global_batch_size: 16}\n"                                    \
-  "parallel: {world_size: " ranks ", pipeline_model_parallel_size: " ranks                         \
-  ", use_distributed_optimizer: true" more "}\n"
-#define OFFLOAD                                                                                    \
-  "offload: {fine_grained_activation_offloading: true, offload_modules: [core_attn, attn_proj]}\n"
-
 static void check_lists(const char *base, const char *changes)
 {
   for (int kind = 0; kind < 2; kind++) {
@@ -59,11 +52,12 @@ static void check_lists(const char *base, const char *changes)
 static void test_turns_that_repeat(void **state)
 {
   (void)state;
-  check_lists(SMALL_DENSE, PIPELINE("1", "") "offload: {system: none}\n");
-  check_lists(SMALL_DENSE, PIPELINE("1", "") OFFLOAD);
-  check_lists(SMALL_DENSE, PIPELINE("4", "") OFFLOAD);
-  check_lists(SMALL_MOE, PIPELINE("4", ", expert_model_parallel_size: 1") OFFLOAD);
-  check_lists(SMALL_DENSE, PIPELINE("2", ", num_layers_per_virtual_pipeline_stage: 2") OFFLOAD);
+  check_lists(SMALL_DENSE, SMALL_PIPELINE("1", "") "offload: {system: none}\n");
+  check_lists(SMALL_DENSE, SMALL_PIPELINE("1", "") SMALL_OFFLOAD);
+  check_lists(SMALL_DENSE, SMALL_PIPELINE("4", "") SMALL_OFFLOAD);
+  check_lists(SMALL_MOE, SMALL_PIPELINE("4", ", expert_model_parallel_size: 1") SMALL_OFFLOAD);
+  check_lists(SMALL_DENSE,
+              SMALL_PIPELINE("2", ", num_layers_per_virtual_pipeline_stage: 2") SMALL_OFFLOAD);
 }
 
 /* A freed block waits for what its streams were issued last; host memory of no pool for the last copy back;

@@ -125,13 +125,6 @@ static void assert_repeats(const plan *p, const rank_plan *r)
 
 /* ---- compiled plans ----------------------------------------------------------------------------- */
 
-#define PIPELINE(ranks, more)                                                                      \
-  "model: {num_layers: 8}\ntraining: {global_batch_size: 16}\n"                                    \
-  "parallel: {world_size: " ranks ", pipeline_model_parallel_size: " ranks                         \
-  ", use_distributed_optimizer: true" more "}\n"
-#define OFFLOAD                                                                                    \
-  "offload: {fine_grained_activation_offloading: true, offload_modules: [core_attn, attn_proj]}\n"
-
 /* `fewest`: a rank's turns, at least: of 16 micro-batches, without what is in flight. */
 static void check_compiled(const char *base, const char *changes, uint32_t fewest)
 {
@@ -152,18 +145,20 @@ static void check_compiled(const char *base, const char *changes, uint32_t fewes
 static void test_compiled(void **state)
 {
   (void)state;
-  check_compiled(SMALL_DENSE, PIPELINE("1", "") "offload: {system: none}\n", 14);
-  check_compiled(SMALL_DENSE, PIPELINE("1", "") OFFLOAD, 14);
-  check_compiled(SMALL_DENSE, PIPELINE("2", "") OFFLOAD, 13);
-  check_compiled(SMALL_DENSE, PIPELINE("4", "") OFFLOAD, 11);
-  check_compiled(SMALL_MOE, PIPELINE("4", ", expert_model_parallel_size: 1") OFFLOAD, 11);
+  check_compiled(SMALL_DENSE, SMALL_PIPELINE("1", "") "offload: {system: none}\n", 14);
+  check_compiled(SMALL_DENSE, SMALL_PIPELINE("1", "") SMALL_OFFLOAD, 14);
+  check_compiled(SMALL_DENSE, SMALL_PIPELINE("2", "") SMALL_OFFLOAD, 13);
+  check_compiled(SMALL_DENSE, SMALL_PIPELINE("4", "") SMALL_OFFLOAD, 11);
+  check_compiled(SMALL_MOE, SMALL_PIPELINE("4", ", expert_model_parallel_size: 1") SMALL_OFFLOAD,
+                 11);
 }
 
 /* A turn of virtual stages has as many micro-batches as the pipeline has ranks. */
 static void test_virtual_stages(void **state)
 {
   (void)state;
-  check_compiled(SMALL_DENSE, PIPELINE("2", ", num_layers_per_virtual_pipeline_stage: 2") OFFLOAD,
+  check_compiled(SMALL_DENSE,
+                 SMALL_PIPELINE("2", ", num_layers_per_virtual_pipeline_stage: 2") SMALL_OFFLOAD,
                  5);
 }
 
