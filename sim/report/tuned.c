@@ -103,8 +103,7 @@ static void print_today(const tuned *t, FILE *out, arena *a)
   const sweep_row *today = &t->today.row, *best = &t->items[0].row;
   if (today->step_ps == 0) return;
   fputs("own       the first is offsim's own: docs/systems/planned.md says what it does, and how "
-        "PyTorch "
-        "does it\n",
+        "PyTorch does it\n",
         out);
   fprintf(out, "today     %s, %s %% more, is the best that frameworks have:\n         ",
           figure_with_unit(a, today->step_ps, unit_of_time(best->step_ps)),
