@@ -60,7 +60,9 @@ void world_close(void)
 {
   int begun = 0;
   MPI_Initialized(&begun);
-  if (begun) MPI_Finalize();
+  if (!begun) return;
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Finalize();
 }
 
 void world_broadcast(void *data, int64_t bytes, uint32_t from)

@@ -22,7 +22,8 @@ typedef struct world {
 /* Call it once, at the beginning of the program. False after a diag refusal: mpirun started it, but
  * it was built without MPI. */
 bool world_open(diag *d);
-/* Call it at the program's end, after success. */
+/* Call it at the program's end, after success or an error of which all processes know. It waits for all of
+ * them: mpirun of Open MPI 4.1 may hang if one process calls world_abort while another is in MPI_Finalize. */
 void world_close(void);
 /* The world after world_open; before, or without it, one process. */
 world world_of(void);
@@ -61,7 +62,7 @@ void world_exchange(world_communicator *c, const world_message *messages, uint32
 
 #endif
 
-/* Ends all processes. Report the reason before. */
+/* Ends all processes, since this one fails alone. Report the reason before. */
 void world_abort(int status) __attribute__((noreturn));
 
 #endif

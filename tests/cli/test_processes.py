@@ -87,3 +87,10 @@ def test_tune(alone):
 def test_wrong_input_is_reported_once(alone):
     done = together(alone, 3, "sweep", SMALL, "--over", "num_layers=2|3", "--set", "hidden_size=none")
     assert done.returncode == 2 and done.stderr.count("error: ") == 1
+    assert "MPI_ABORT" not in done.stderr, "all know, so none has to end the others"
+
+
+def test_an_error_of_one_process_ends_all(alone):
+    """Process 0 writes the page, after the others have done all they had to do."""
+    done = together(alone, 3, "sweep", SMALL, "--over", "num_layers=2|3", "--html", "/dev/full")
+    assert done.returncode == 3 and done.stderr.count("error: ") == 1
