@@ -83,9 +83,9 @@ typedef struct comparison {
   const rank_plan *rank;
   uint32_t ops; /* of a turn */
   renaming buffers, events;
-  /* By how much ids grow, of the op in the middle that is the first of its kind. */
-  uint32_t taken, recorded, messages, marks, microbatches;
-  bool knows_taken, knows_recorded, knows_messages, knows_marks;
+  uint32_t taken, marks, microbatches; /* by how much ids grow */
+  uint32_t recorded, messages;         /* ... of the first such op that is met */
+  bool knows_recorded, knows_messages;
 } comparison;
 
 /* One to one: each id has one earlier and one later id. False: one of them has another. */
@@ -130,12 +130,10 @@ static inline bool rename_buffer(comparison *c, uint32_t now, uint32_t before)
          (meet(&c->buffers, now, before) && is_same_buffer(c->rank, now, before));
 }
 
-/* The comparison began with a mark. */
 static inline bool takes_same(comparison *c, uint32_t now, uint32_t before)
 {
   const plan_buffer *buffers = c->rank->buffers.items;
-  assert(c->knows_marks);
-  return now != before && grows(&c->taken, &c->knows_taken, now, before) &&
+  return now != before && now - before == c->taken &&
          buffers[now].mark - buffers[before].mark == c->marks && rename_buffer(c, now, before);
 }
 
@@ -149,13 +147,36 @@ static bool same_message(comparison *c, uint32_t now, uint32_t before)
 static bool same_phase(comparison *c, uint32_t now, uint32_t before)
 {
   const plan_mark *marks = c->rank->marks.items;
-  if (!c->knows_marks) c->microbatches = marks[now].microbatch - marks[before].microbatch;
   return is_same_mark(c->rank, now, before) &&
          marks[now].microbatch - marks[before].microbatch == c->microbatches &&
-         grows(&c->marks, &c->knows_marks, now, before);
+         now - before == c->marks;
 }
 
-static inline bool same_arg(comparison *c, const plan_op *now, const plan_op *before)
+static bool rename_operands(comparison *c, const uint32_t *now, const uint32_t *before,
+                            uint32_t count)
+{
+  for (uint32_t i = 0; i < count; i++)
+    if (!rename_buffer(c, now[i], before[i])) return false;
+  return true;
+}
+
+/* Nearly all have met where they were taken. */
+static inline bool same_operands(comparison *c, const plan_op *now, const plan_op *before)
+{
+  const uint32_t *earlier = c->buffers.earlier;
+  const uint32_t *a = &c->rank->operands.items[now->operands];
+  const uint32_t *b = &c->rank->operands.items[before->operands];
+  uint32_t count = (uint32_t)now->reads + now->writes;
+  while (count > 0 && earlier[*a] == *b) {
+    a++;
+    b++;
+    count--;
+  }
+  return count == 0 || rename_operands(c, a, b, count);
+}
+
+/* The two ops are of one kind, on one stream, with as many operands. */
+static inline bool is_renamed(comparison *c, const plan_op *now, const plan_op *before)
 {
   switch ((op_kind)now->kind) {
   case OP_KERNEL:
@@ -163,7 +184,7 @@ static inline bool same_arg(comparison *c, const plan_op *now, const plan_op *be
   case OP_D2H:
   case OP_H2D:
   case OP_DISK_WRITE:
-  case OP_DISK_READ:
+  case OP_DISK_READ: return now->arg == before->arg && same_operands(c, now, before);
   case OP_HOST_WORK:
   case OP_GRAPH_BEGIN:
   case OP_GRAPH_END: return now->arg == before->arg;
@@ -178,7 +199,7 @@ static inline bool same_arg(comparison *c, const plan_op *now, const plan_op *be
   case OP_HOST_WAIT:
   case OP_HOST_READ: return rename_event(c, now->arg, before->arg);
   case OP_SEND:
-  case OP_RECV: return same_message(c, now->arg, before->arg);
+  case OP_RECV: return same_message(c, now->arg, before->arg) && same_operands(c, now, before);
   case OP_MARK: return same_phase(c, now->arg, before->arg);
   case OP_KINDS: break;
   }
@@ -186,18 +207,18 @@ static inline bool same_arg(comparison *c, const plan_op *now, const plan_op *be
   return false;
 }
 
-/* Op i is the op a turn before. */
-static inline bool op_repeats(comparison *c, uint32_t i)
+/* How many of up to `most` ops are the op a turn before, from `now` on or, with `step` -1, backwards. */
+static uint32_t count_repeating_ops(comparison *c, const plan_op *now, int step, uint32_t most)
 {
-  const plan_op *now = &c->rank->ops.items[i], *before = now - c->ops;
-  if (memcmp(now, before, offsetof(plan_op, arg)) != 0 || now->site != before->site ||
-      !same_arg(c, now, before))
-    return false;
-  const uint32_t *a = &c->rank->operands.items[now->operands];
-  const uint32_t *b = &c->rank->operands.items[before->operands];
-  for (uint32_t k = 0; k < (uint32_t)now->reads + now->writes; k++)
-    if (!rename_buffer(c, a[k], b[k])) return false;
-  return true;
+  const plan_op *before = now - c->ops;
+  uint32_t count = 0;
+  while (count < most && memcmp(now, before, offsetof(plan_op, arg)) == 0 &&
+         now->site == before->site && is_renamed(c, now, before)) {
+    now += step;
+    before += step;
+    count++;
+  }
+  return count;
 }
 
 static id_array ids_new(uint32_t count)
@@ -208,27 +229,42 @@ static id_array ids_new(uint32_t count)
   return ids;
 }
 
-/* The longest run of ops that repeat, around op `middle`, cut to whole turns. */
-static void find_turns(plan_repeat *found, const plan *p, const rank_plan *r, uint32_t middle,
-                       uint32_t ops)
+/* The op of a mark, and that of the same phase a turn earlier. */
+typedef struct turn_begin {
+  uint32_t now, before;
+} turn_begin;
+
+/* What ids grow by is that between the two ops. */
+static comparison comparison_new(const plan *p, const rank_plan *r, const turn_begin *of)
 {
+  const plan_op *now = &r->ops.items[of->now], *before = &r->ops.items[of->before];
+  const plan_mark *marks = r->marks.items;
+  assert(of->before < of->now && of->now < r->ops.count);
+  assert(now->kind == OP_MARK && before->kind == OP_MARK);
+  return (comparison){ .plan = p,
+                       .rank = r,
+                       .ops = of->now - of->before,
+                       .taken = buffers_before(r, of->now) - buffers_before(r, of->before),
+                       .marks = now->arg - before->arg,
+                       .microbatches = marks[now->arg].microbatch - marks[before->arg].microbatch };
+}
+
+/* The longest run of ops that repeat, around op `middle.now`, cut to whole turns. */
+static void find_turns(plan_repeat *found, const plan *p, const rank_plan *r, turn_begin middle)
+{
+  comparison c = comparison_new(p, r, &middle);
   id_array later_buffers = ids_new(r->buffers.count), later_events = ids_new(r->events);
   found->earlier_buffers = ids_new(r->buffers.count);
   found->earlier_events = ids_new(r->events);
-  comparison c = { .plan = p,
-                   .rank = r,
-                   .ops = ops,
-                   .buffers = { found->earlier_buffers.items, later_buffers.items },
-                   .events = { found->earlier_events.items, later_events.items } };
-  uint32_t end = middle, first = middle;
-  assert(ops > 0 && middle >= ops && middle < r->ops.count);
-  while (end < r->ops.count && op_repeats(&c, end))
-    end++;
-  while (end > middle && first > ops && op_repeats(&c, first - 1))
-    first--;
-  found->first = first - ops;
-  found->ops = ops;
-  found->turns = (end - found->first) / ops;
+  c.buffers = (renaming){ found->earlier_buffers.items, later_buffers.items };
+  c.events = (renaming){ found->earlier_events.items, later_events.items };
+  uint32_t counts[2] = { 0 }; /* from the middle on, and before it */
+  for (uint32_t back = 0; back < 2 && (back == 0 || counts[0] > 0); back++)
+    counts[back] = count_repeating_ops(&c, &r->ops.items[middle.now - back], back ? -1 : 1,
+                                       back ? middle.before : r->ops.count - middle.now);
+  found->first = middle.before - counts[1];
+  found->ops = c.ops;
+  found->turns = (counts[1] + c.ops + counts[0]) / c.ops;
   found->marks = c.marks;
   found->messages = c.messages;
   found->buffers = c.taken;
@@ -251,9 +287,9 @@ void plan_find_repeats_of(plan *p, uint32_t rank)
   uint32_t middle = (r->marks.count + 1) / 2, period = period_of_marks(&r->marks, middle);
   forget(&r->repeat);
   if (period == 0) return;
-  uint32_t before = op_of_mark(&r->ops, middle), now = op_of_mark(&r->ops, middle + period);
-  if (before == NO_ID || now == NO_ID || before >= now) return;
-  find_turns(&r->repeat, p, r, now, now - before);
+  turn_begin begin = { op_of_mark(&r->ops, middle + period), op_of_mark(&r->ops, middle) };
+  if (begin.before == NO_ID || begin.now == NO_ID || begin.before >= begin.now) return;
+  find_turns(&r->repeat, p, r, begin);
   if (r->repeat.turns < FEWEST_TURNS) forget(&r->repeat);
   assert(r->repeat.turns == 0 || repeat_end(&r->repeat) <= r->ops.count);
 }

@@ -203,7 +203,10 @@ static void add_forward(made *m, uint32_t k)
   add_operands(r, add_kernel(&m->plan, 0, STREAM_COMPUTE, 1000), 0, m->saved[k]);
   m->events[k] = add_record(r, STREAM_COMPUTE);
   uint32_t message = add_message(&m->plan, 0, 1, 1000);
-  add_op(r, OP_SEND, STREAM_COMM, message);
+  uint32_t send = add_op(r, OP_SEND, STREAM_COMM, message);
+  r->ops.items[send].operands = r->operands.count;
+  r->ops.items[send].reads = 1;
+  *ARRAY_PUSH(&r->operands) = m->saved[k];
 }
 
 static void add_backward(made *m, uint32_t k)
@@ -309,6 +312,11 @@ static void change_resident(made *m, uint32_t turn)
   m->rank->operands.items[m->rank->ops.items[turn + KERNEL_OF_TURN].operands] = 1;
 }
 
+static void change_sent(made *m, uint32_t turn)
+{
+  m->rank->operands.items[m->rank->ops.items[turn + SEND_OF_TURN].operands] = 1;
+}
+
 /* Both are of the turn before the last one in flight: sizes agree, places do not. */
 static void change_saved(made *m, uint32_t turn)
 {
@@ -361,9 +369,9 @@ static void test_changes(void **state)
 {
   (void)state;
   static void (*const changes[])(made *, uint32_t) = {
-    change_site, change_kind,    change_stream,     change_resident,       change_saved,
-    change_call, change_bytes,   change_wait,       change_mark_of_buffer, change_message_bytes,
-    change_free, change_message, change_microbatch,
+    change_site,          change_kind, change_stream,  change_resident,   change_sent,
+    change_saved,         change_call, change_bytes,   change_wait,       change_mark_of_buffer,
+    change_message_bytes, change_free, change_message, change_microbatch,
   };
   for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
     check_changed(changes[i]);
