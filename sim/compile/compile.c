@@ -2,11 +2,13 @@
 
 #include <assert.h>
 
+#include "sim/base/parallel.h"
 #include "sim/compile/attributes.h"
 #include "sim/compile/graphs.h"
 #include "sim/compile/walk.h"
 #include "sim/model/chunk.h"
 #include "sim/offload/systems.h"
+#include "sim/plan/join.h"
 #include "sim/plan/repeats.h"
 #include "sim/residents/fsdp_buffers.h"
 
@@ -73,9 +75,9 @@ static void add_messages(plan *p, const settings *s)
   assert(p->messages.count == (stages - 1) * 2 * s->derived.num_microbatches);
 }
 
-static walk walk_new(compilation *c, const settings *s, uint32_t pp_rank, arena *a)
+static walk walk_new(compilation *c, const settings *s, plan *p, uint32_t pp_rank, arena *a)
 {
-  walk w = { .settings = s, .plan = &c->plan, .rank = &c->plan.ranks[pp_rank], .pp_rank = pp_rank };
+  walk w = { .settings = s, .plan = p, .rank = &c->plan.ranks[pp_rank], .pp_rank = pp_rank };
   w.chunk_count = c->shapes[pp_rank].chunk_count;
   w.programs = c->programs[pp_rank];
   w.schedule = *c->shapes[pp_rank].schedule;
@@ -135,21 +137,22 @@ static void reserve_as(rank_plan *r, const rank_plan *before)
   ARRAY_RESERVE(&r->buffers, before->buffers.count + before->buffers.count / 8);
 }
 
-static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, arena *a, diag *d)
+/* Its rows are in the tables of `p`. */
+static bool compile_rank(compilation *c, const settings *s, plan *p, uint32_t pp_rank, arena *a,
+                         diag *d)
 {
-  if (pp_rank > 0) reserve_as(&c->plan.ranks[pp_rank], &c->plan.ranks[pp_rank - 1]);
-  c->programs[pp_rank] = lower_rank(s, &c->plan, pp_rank, a);
+  c->programs[pp_rank] = lower_rank(s, p, pp_rank, a);
   schedule *steps = ARENA_NEW(a, schedule);
   *steps = schedule_of_rank(s, pp_rank, a);
   c->shapes[pp_rank] = shape_of(s, pp_rank, c->programs[pp_rank], steps, a);
 
-  walk w = walk_new(c, s, pp_rank, a);
+  walk w = walk_new(c, s, p, pp_rank, a);
   if (!begin_policies(&w, c, a, d)) {
     walk_release(&w);
     return false;
   }
   walk_rank(&w);
-  if (c->iteration == ITERATION_STEADY) mark_graphs(s, &c->plan, w.rank);
+  if (c->iteration == ITERATION_STEADY) mark_graphs(s, p, w.rank);
   c->defects[pp_rank] = defects_of(&w, a);
   for (uint32_t k = 0; k < w.chunk_count; k++)
     c->groups[pp_rank] += (w.programs[k]->groups.count - 1) * s->derived.num_microbatches;
@@ -157,6 +160,87 @@ static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, ar
   c->copied_bytes[pp_rank] = (const int64_t *const *)w.copied_bytes;
   walk_release(&w);
   return diag_ok(d);
+}
+
+/* ---- ranks side by side -------------------------------------------------------------------------- */
+
+/* Ranks [first, end), which one thread compiles, one after the other. The first group works with the plan's
+ * own tables, memory and errors; the others have theirs, so that threads share none. */
+typedef struct rank_group {
+  compilation *compiled;
+  const settings *settings;
+  uint32_t first, end;
+  plan *tables, apart;
+  plan_rows rows; /* of tables that were apart */
+  arena *memory, own_memory;
+  diag *errors;
+} rank_group;
+
+static rank_group *divide_ranks(compilation *c, const settings *s, uint32_t groups, arena *a,
+                                diag *d)
+{
+  rank_group *made = ARENA_ARRAY(a, rank_group, groups);
+  uint32_t ranks = c->plan.rank_count;
+  assert(groups > 0 && groups <= ranks);
+  for (uint32_t i = 0; i < groups; i++) {
+    rank_group *g = &made[i];
+    *g = (rank_group){ .compiled = c, .settings = s, .tables = &c->plan, .memory = a, .errors = d };
+    g->first = ranks * i / groups;
+    g->end = ranks * (i + 1) / groups;
+    if (i == 0) continue;
+    g->memory = &g->own_memory;
+    g->apart = plan_apart(&c->plan, g->memory);
+    g->tables = &g->apart;
+    g->errors = ARENA_NEW(a, diag);
+    g->errors->quiet = d->quiet;
+  }
+  return made;
+}
+
+static void compile_group(void *context, uint32_t index)
+{
+  rank_group *g = (rank_group *)context + index;
+  rank_plan *ranks = g->compiled->plan.ranks;
+  for (uint32_t r = g->first; r < g->end; r++) {
+    if (r > g->first) reserve_as(&ranks[r], &ranks[r - 1]);
+    if (!compile_rank(g->compiled, g->settings, g->tables, r, g->memory, g->errors)) return;
+    plan_find_repeats_of(g->tables, r); /* while the CPU's caches have its ops */
+  }
+}
+
+static void renumber_entries(chunk_program *p, const plan_rows *rows)
+{
+  for (uint32_t i = 1; i < p->entries.count; i++) {
+    p->entries.items[i].tensor += rows->tensors;
+    p->entries.items[i].view = rows->views[p->entries.items[i].view];
+  }
+}
+
+static void renumber_group(void *context, uint32_t index)
+{
+  const rank_group *g = (rank_group *)context + index;
+  for (uint32_t r = g->first; r < g->end && index > 0; r++) {
+    plan_renumber(&g->compiled->plan.ranks[r], &g->rows);
+    for (uint32_t k = 0; k < g->compiled->shapes[r].chunk_count; k++)
+      renumber_entries(g->compiled->programs[r][k], &g->rows);
+  }
+}
+
+/* What the first group that failed has met is what one thread would meet. */
+static void join_groups(rank_group *groups, uint32_t count, arena *a, diag *d)
+{
+  plan *p = &groups->compiled->plan;
+  for (uint32_t i = 1; i < count; i++) {
+    rank_group *g = &groups[i];
+    if (diag_ok(d) && !diag_ok(g->errors)) *d = *g->errors;
+    if (diag_ok(d))
+      g->rows = plan_join(p, &g->apart, a);
+    else
+      plan_release_tables(&g->apart);
+  }
+  if (diag_ok(d)) parallel_for(count, count, renumber_group, groups);
+  for (uint32_t i = 1; i < count; i++)
+    arena_take(a, &groups[i].own_memory);
 }
 
 /* Validating every op takes an eighth of a prediction's time, so BUILD.gn decides:
@@ -170,10 +254,12 @@ static void assert_plan(const plan *p)
 #endif
 }
 
-bool compile(compilation *c, const settings *s, iteration_kind iteration, arena *a, diag *d)
+bool compile_in_parallel(compilation *c, const settings *s, iteration_kind iteration,
+                         uint32_t threads, arena *a, diag *d)
 {
-  assert(s->derived.num_microbatches > 0 && s->parallel.world_size <= UINT32_MAX);
+  assert(s->derived.num_microbatches > 0 && s->parallel.world_size <= UINT32_MAX && threads > 0);
   uint32_t ranks = (uint32_t)s->parallel.pipeline_model_parallel_size;
+  uint32_t groups = threads < ranks ? threads : ranks;
   *c = (compilation){ .plan = plan_new(ranks, a), .iteration = iteration };
   c->shapes = ARENA_ARRAY(a, rank_shape, ranks);
   c->defects = ARENA_ARRAY(a, const char *, ranks);
@@ -183,12 +269,16 @@ bool compile(compilation *c, const settings *s, iteration_kind iteration, arena 
   c->programs = ARENA_ARRAY(a, chunk_program **, ranks);
   c->plan.global_ranks = (uint32_t)s->parallel.world_size;
   add_messages(&c->plan, s);
-  for (uint32_t r = 0; r < ranks; r++) {
-    if (!compile_rank(c, s, r, a, d)) return false;
-    plan_find_repeats_of(&c->plan, r); /* while the CPU's caches have its ops */
-  }
-  assert_plan(&c->plan);
-  return true;
+  rank_group *divided = divide_ranks(c, s, groups, a, d);
+  parallel_for(groups, groups, compile_group, divided);
+  join_groups(divided, groups, a, d);
+  if (diag_ok(d)) assert_plan(&c->plan);
+  return diag_ok(d);
+}
+
+bool compile(compilation *c, const settings *s, iteration_kind iteration, arena *a, diag *d)
+{
+  return compile_in_parallel(c, s, iteration, 1, a, d);
 }
 
 void compilation_release(compilation *c)

@@ -23,6 +23,9 @@ typedef struct compilation {
 } compilation;
 
 bool compile(compilation *c, const settings *s, iteration_kind iteration, arena *a, diag *d);
+/* The same plan, with ranks compiled side by side on up to `threads` threads. */
+bool compile_in_parallel(compilation *c, const settings *s, iteration_kind iteration,
+                         uint32_t threads, arena *a, diag *d);
 void compilation_release(compilation *c);
 
 /* The settings of the same run without offload, for comparison: the same ones if it is such a run. */

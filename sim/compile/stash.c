@@ -53,6 +53,7 @@ static uint32_t packed_tensor(walk *w, const saved_entry *e)
   assert(e->tensor < w->plan->tensors.count && e->view < w->plan->views.count);
   plan_tensor row = w->plan->tensors.items[e->tensor];
   plan_view used = w->plan->views.items[e->view];
+  assert(row.site != 0 && "only this rank has rows of the site");
   if (used.whole) return e->tensor;
   for (uint32_t i = 0; i < row.rank; i++)
     row.shape[i] = used.shape[i];

@@ -137,16 +137,21 @@ bool plan_is_same(const plan *a, const plan *b)
          are_same_sites(&a->sites, &b->sites);
 }
 
-void plan_release(plan *p)
+void plan_release_tables(plan *p)
 {
-  for (uint32_t r = 0; r < p->rank_count; r++)
-    rank_release(&p->ranks[r]);
   ARRAY_FREE(&p->calls);
   ARRAY_FREE(&p->views);
   ARRAY_FREE(&p->view_list_first);
   ARRAY_FREE(&p->sites);
   ARRAY_FREE(&p->tensors);
   ARRAY_FREE(&p->messages);
+}
+
+void plan_release(plan *p)
+{
+  for (uint32_t r = 0; r < p->rank_count; r++)
+    rank_release(&p->ranks[r]);
+  plan_release_tables(p);
 }
 
 uint32_t plan_call_row(plan *p, const plan_call *call)
@@ -165,8 +170,7 @@ static bool all_whole(const plan_view *views, uint32_t count)
   return true;
 }
 
-/* Returns the list's first row in p->views. */
-static uint32_t view_list_row(plan *p, const plan_view *views, uint32_t count)
+uint32_t plan_view_list_row(plan *p, const plan_view *views, uint32_t count)
 {
   size_t length = count * sizeof *views;
   uint32_t lists = p->view_lists.count;
@@ -179,22 +183,28 @@ static uint32_t view_list_row(plan *p, const plan_view *views, uint32_t count)
   return p->view_list_first.items[list];
 }
 
+uint32_t plan_view_list_length(const plan *p, uint32_t list)
+{
+  assert(list < p->view_lists.count);
+  return (uint32_t)(p->view_lists.keys[list].length / sizeof(plan_view));
+}
+
 uint32_t plan_view_row(plan *p, const plan_view *view)
 {
-  return view->whole ? 0 : view_list_row(p, view, 1);
+  return view->whole ? 0 : plan_view_list_row(p, view, 1);
 }
 
 uint32_t plan_copy_views(plan *p, const plan_view *source, const plan_view *target)
 {
   plan_view views[] = { *source, *target };
   assert(source->rank <= PLAN_VIEW_DIMS && target->rank <= PLAN_VIEW_DIMS);
-  return all_whole(views, 2) ? 0 : view_list_row(p, views, 2);
+  return all_whole(views, 2) ? 0 : plan_view_list_row(p, views, 2);
 }
 
 void plan_call_views(plan *p, plan_call *call, const plan_view *views, uint32_t count)
 {
   bool whole = all_whole(views, count);
-  call->views = whole ? 0 : view_list_row(p, views, count);
+  call->views = whole ? 0 : plan_view_list_row(p, views, count);
   call->view_count = whole ? 0 : count;
   assert(call->views <= p->views.count && call->view_count <= p->views.count - call->views);
 }

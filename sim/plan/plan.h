@@ -337,6 +337,8 @@ typedef struct plan {
 /* An empty plan whose names live in `a`, which must outlive it. */
 plan plan_new(uint32_t rank_count, arena *a);
 void plan_release(plan *p);
+/* All but the ranks. */
+void plan_release_tables(plan *p);
 
 /* Whether both have the same ops on the same buffers, calls and places. */
 bool plan_is_same(const plan *a, const plan *b);
@@ -348,6 +350,10 @@ void plan_assert_valid(const plan *p);
 
 /* The row of a call; equal calls share one. Unused bytes of `call` must be zero. */
 uint32_t plan_call_row(plan *p, const plan_call *call);
+/* The first row in plan.views of a list of views; equal lists share one. */
+uint32_t plan_view_list_row(plan *p, const plan_view *views, uint32_t count);
+/* How many views the list with this number has. */
+uint32_t plan_view_list_length(const plan *p, uint32_t list);
 /* The row of one view in plan.views. */
 uint32_t plan_view_row(plan *p, const plan_view *view);
 /* The row of the views of a copy's source and target, which is its op's arg; 0: both are whole. */

@@ -13,19 +13,20 @@ settings common_settings(const settings *s)
   return common;
 }
 
-bool common_plans_compile(common_plans *c, const settings *s, iteration_kind kind, arena *a,
-                          diag *d)
+bool common_plans_compile(common_plans *c, const settings *s, iteration_kind kind, uint32_t threads,
+                          arena *a, diag *d)
 {
   assert((unsigned)kind < ITERATION_KINDS);
-  return c->compiled[kind].plan.rank_count > 0 || compile(&c->compiled[kind], s, kind, a, d);
+  return c->compiled[kind].plan.rank_count > 0 ||
+         compile_in_parallel(&c->compiled[kind], s, kind, threads, a, d);
 }
 
 bool common_plans_are_safe(common_plans *c, const settings *s, arena *a, diag *d)
 {
   const plan *first = &c->compiled[ITERATION_WARMUP].plan;
   const plan *steady = &c->compiled[ITERATION_STEADY].plan;
-  return common_plans_compile(c, s, ITERATION_WARMUP, a, d) && plan_is_safe(first, NULL) &&
-         common_plans_compile(c, s, ITERATION_STEADY, a, d) && plan_is_safe(steady, first);
+  return common_plans_compile(c, s, ITERATION_WARMUP, 1, a, d) && plan_is_safe(first, NULL) &&
+         common_plans_compile(c, s, ITERATION_STEADY, 1, a, d) && plan_is_safe(steady, first);
 }
 
 void common_plans_take_known(common_plans *c, common_plans *from)

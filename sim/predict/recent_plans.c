@@ -83,7 +83,7 @@ static bool compile_both(recent_run *run)
 {
   diag quiet = { .quiet = true };
   for (int kind = 0; kind < ITERATION_KINDS; kind++)
-    if (!common_plans_compile(&run->plans, &run->settings, (iteration_kind)kind, &run->memory,
+    if (!common_plans_compile(&run->plans, &run->settings, (iteration_kind)kind, 1, &run->memory,
                               &quiet)) {
       common_plans_release(&run->plans);
       return false;

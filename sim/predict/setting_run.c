@@ -450,8 +450,10 @@ static void compile_iteration(void *context, uint32_t kind)
   setting_run *r = t->run;
   compilation *c = &r->common->compiled[kind];
   diag *d = &t->errors[kind];
+  uint32_t threads = (r->threads + ITERATION_KINDS - 1) / ITERATION_KINDS;
   if (c->plan.rank_count > 0) return;
-  if (common_plans_compile(r->common, r->settings, (iteration_kind)kind, &t->memory[kind], d) &&
+  if (common_plans_compile(r->common, r->settings, (iteration_kind)kind, threads, &t->memory[kind],
+                           d) &&
       r->plans != NULL)
     take_given(r->plans, (iteration_kind)kind, c, &t->memory[kind], d);
 }
