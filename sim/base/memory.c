@@ -1,4 +1,4 @@
-#define _DEFAULT_SOURCE /* madvise, MAP_ANONYMOUS */
+#define _GNU_SOURCE /* madvise, MAP_ANONYMOUS, mremap */
 
 #include "sim/base/memory.h"
 
@@ -87,8 +87,10 @@ static size_t available_now(void)
 
 /* With 4 KiB pages the first touch of a plan's arrays costs more than filling them, so large blocks are huge
  * pages of their own. What one step releases, the next one asks for: such blocks are kept, for the
- * kernel takes as long to clear a page as a program to fill it. The sanitizer is to see every block;
- * WebAssembly has no pages to map. */
+ * kernel takes as long to clear a page as a program to fill it. A request takes the end of a larger block,
+ * or the pages of several smaller ones, which move to where it is mapped; so blocks of one step are of use
+ * to the next one whatever their sizes. The sanitizer is to see every block; WebAssembly has no pages to
+ * map. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__wasm__)
 #define LARGE_BYTES SIZE_MAX
 #elif defined(__has_feature)
@@ -115,6 +117,12 @@ static struct {
   size_t bytes;
 } spares = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
+/* A paged block with its header. */
+static size_t size_of(const block *b)
+{
+  return b->bytes + sizeof *b;
+}
+
 static size_t pages_of(size_t bytes)
 {
   return (bytes + sizeof(block) + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
@@ -126,7 +134,7 @@ static void unmap(void *memory, size_t bytes)
 }
 
 /* Zero pages that begin at a multiple of a huge page; NULL: refused. */
-static block *map_pages(size_t bytes)
+static char *map_pages(size_t bytes)
 {
   char *mapped = mmap(NULL, bytes + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -135,29 +143,69 @@ static block *map_pages(size_t bytes)
   unmap(mapped, before);
   unmap(mapped + before + bytes, HUGE_PAGE_BYTES - before);
   (void)madvise(mapped + before, bytes, MADV_HUGEPAGE); /* advice only */
-  block *b = (block *)(void *)(mapped + before);
+  return mapped + before;
+}
+
+static block *make_paged(char *at, size_t bytes)
+{
+  block *b = (block *)(void *)at;
   *b = (block){ .bytes = bytes - sizeof *b, .paged = true };
   return b;
 }
 
-/* The smallest spare block that is large enough, and not more than twice as large; NULL: none. */
+/* The last `bytes` of a spare block. */
+static char *cut_spare(uint32_t i, size_t bytes)
+{
+  block *b = spares.blocks[i];
+  size_t left_bytes = size_of(b) - bytes;
+  spares.bytes -= bytes;
+  if (left_bytes > 0)
+    b->bytes -= bytes;
+  else
+    spares.blocks[i] = spares.blocks[--spares.count];
+  return (char *)b + left_bytes;
+}
+
+/* A block of `bytes`, header included, cut off the smallest spare one that has them; NULL: none has. */
 static block *take_spare(size_t bytes)
 {
   uint32_t best = MOST_SPARES;
-  pthread_mutex_lock(&spares.lock);
-  for (uint32_t i = 0; i < spares.count; i++) {
-    size_t has = spares.blocks[i]->bytes;
-    if (has >= bytes && has <= 2 * pages_of(bytes) &&
-        (best == MOST_SPARES || has < spares.blocks[best]->bytes))
+  for (uint32_t i = 0; i < spares.count; i++)
+    if (size_of(spares.blocks[i]) >= bytes &&
+        (best == MOST_SPARES || spares.blocks[i]->bytes < spares.blocks[best]->bytes))
       best = i;
+  return best == MOST_SPARES ? NULL : make_paged(cut_spare(best, bytes), bytes);
+}
+
+/* One huge page after the other, as those of a block may have come from several. Where the system moves none,
+ * the new block has a page of its own. */
+static void move_pages(char *from, size_t bytes, char *to)
+{
+  for (size_t at = 0; at < bytes; at += HUGE_PAGE_BYTES) {
+#ifdef MREMAP_FIXED
+    if (mremap(from + at, HUGE_PAGE_BYTES, HUGE_PAGE_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED,
+               to + at) != MAP_FAILED)
+      continue;
+    if (mmap(to + at, HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+      die_refused("memory: the system neither moves nor maps a page");
+#endif
+    unmap(from + at, HUGE_PAGE_BYTES);
   }
-  block *found = best == MOST_SPARES ? NULL : spares.blocks[best];
-  if (found != NULL) {
-    spares.blocks[best] = spares.blocks[--spares.count];
-    spares.bytes -= found->bytes;
+}
+
+/* A new block with the pages of spare ones, as far as they go; `moved_bytes`: how far. NULL: refused. */
+static block *gather_spares(size_t bytes, size_t *moved_bytes)
+{
+  char *to = map_pages(bytes);
+  *moved_bytes = 0;
+  while (to != NULL && *moved_bytes < bytes && spares.count > 0) {
+    size_t missing = bytes - *moved_bytes, has = size_of(spares.blocks[spares.count - 1]);
+    size_t part = has < missing ? has : missing;
+    move_pages(cut_spare(spares.count - 1, part), part, to + *moved_bytes);
+    *moved_bytes += part;
   }
-  pthread_mutex_unlock(&spares.lock);
-  return found;
+  return to == NULL ? NULL : make_paged(to, bytes);
 }
 
 /* False: there are enough. */
@@ -178,7 +226,7 @@ static void drop_spares(void)
   pthread_mutex_lock(&spares.lock);
   while (spares.count > 0) {
     block *b = spares.blocks[--spares.count];
-    unmap(b, b->bytes + sizeof *b);
+    unmap(b, size_of(b));
   }
   spares.bytes = 0;
   pthread_mutex_unlock(&spares.lock);
@@ -203,22 +251,33 @@ static void require_available(size_t bytes)
 
 /* ---- requests ---- */
 
+/* `zeroed`: whether it is. NULL: refused. */
+static block *new_paged(size_t bytes, bool *zeroed)
+{
+  size_t moved_bytes = bytes;
+  pthread_mutex_lock(&spares.lock);
+  block *b = take_spare(bytes);
+  pthread_mutex_unlock(&spares.lock);
+  if (b == NULL) {
+    require_available(bytes);
+    pthread_mutex_lock(&spares.lock);
+    b = gather_spares(bytes, &moved_bytes);
+    pthread_mutex_unlock(&spares.lock);
+  }
+  *zeroed = moved_bytes == 0;
+  return b;
+}
+
 /* `zeroed`: whether it is, from now on or by request. */
 static block *new_block(size_t bytes, bool *zeroed)
 {
-  bool large = bytes >= LARGE_BYTES;
-  block *b = large ? take_spare(bytes) : NULL;
-  if (b != NULL) {
-    *zeroed = false;
-    return b;
-  }
-  require_available(bytes);
-  if (large) {
-    b = map_pages(pages_of(bytes));
+  block *b;
+  if (bytes >= LARGE_BYTES) {
+    b = new_paged(pages_of(bytes), zeroed);
     if (b == NULL) drop_spares();
-    if (b == NULL) b = map_pages(pages_of(bytes));
-    *zeroed = true;
+    if (b == NULL) b = new_paged(pages_of(bytes), zeroed);
   } else {
+    require_available(bytes);
     b = *zeroed ? calloc(1, sizeof *b + bytes) : malloc(sizeof *b + bytes);
     if (b != NULL) *b = (block){ .bytes = bytes };
   }
@@ -268,5 +327,5 @@ void memory_return(void *memory)
   if (b == NULL || !b->paged)
     free(b);
   else if (!keep_spare(b))
-    unmap(b, b->bytes + sizeof *b);
+    unmap(b, size_of(b));
 }

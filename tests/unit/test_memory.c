@@ -90,6 +90,37 @@ static void a_block_that_grows_keeps_what_it_holds(void **state)
   memory_return(NULL);
 }
 
+/* The kernel clears a page once: blocks of other sizes get those that came back. */
+static void pages_come_back_in_blocks_of_other_sizes(void **state)
+{
+  (void)state;
+  enum { BLOCKS = 3, PARTS = 6, PART_BYTES = 2000 << 10 };
+  unsigned char *blocks[BLOCKS], *parts[PARTS];
+  bool zeroed;
+  for (int i = 0; i < BLOCKS; i++)
+    memset(blocks[i] = memory_zeroed(LARGE_BYTES, 1), 7, LARGE_BYTES);
+  for (int i = 0; i < BLOCKS; i++)
+    memory_return(blocks[i]);
+  for (int i = 0; i < 3; i++) {
+    unsigned char *gathered = memory_taken(BLOCKS * LARGE_BYTES, &zeroed);
+    assert_false(zeroed);
+    memset(gathered, 8, BLOCKS * LARGE_BYTES);
+    memory_return(gathered);
+    for (int k = 0; k < PARTS; k++) {
+      parts[k] = memory_taken(PART_BYTES, &zeroed);
+      assert_false(zeroed);
+      memset(parts[k], k, PART_BYTES);
+    }
+    for (int k = 0; k < PARTS; k++) {
+      assert_true(holds(parts[k], PART_BYTES, k));
+      memory_return(parts[k]);
+    }
+  }
+  unsigned char *more = memory_zeroed(2 * BLOCKS * LARGE_BYTES, 1);
+  assert_true(holds(more, 2 * BLOCKS * LARGE_BYTES, 0));
+  memory_return(more);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -99,6 +130,7 @@ int main(void)
     cmocka_unit_test(a_group_without_limit_refuses_nothing),
     cmocka_unit_test(a_block_that_comes_back_is_zero_where_asked),
     cmocka_unit_test(a_block_that_grows_keeps_what_it_holds),
+    cmocka_unit_test(pages_come_back_in_blocks_of_other_sizes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
