@@ -520,6 +520,17 @@ static bool is_settled(turn *t)
   return settled;
 }
 
+/* A rank allocates more than there is, whatever the times. Then the process ends, and no rank waits for
+ * memory: the times stay those that enough memory would give. */
+static bool can_never_fit(const turn *t)
+{
+  const rank_prediction *ranks = t->run->predicted[ITERATION_STEADY].ranks;
+  for (uint32_t i = 0; i < t->ranks; i++)
+    if (ranks[i].out_of_memory && ranks[i].allocated_peak_bytes > t->run->capacity_bytes)
+      return true;
+  return false;
+}
+
 static bool needs_times(const turn *t)
 {
   bool needs = !t->run->steady_alone;
@@ -549,7 +560,7 @@ static bool take_turns(turn *t, diag *d)
   t->first_untimed = !needs_times(t);
   if (!take_turn(t, t->run->verifies, d)) return false;
   t->knows_order = true;
-  for (int i = 1; i < MOST_TURNS && !is_settled(t); i++)
+  for (int i = 1; i < MOST_TURNS && !can_never_fit(t) && !is_settled(t); i++)
     if (!take_turn(t, false, d)) return false;
   if (t->run->verifies)
     t->run->safety = safety_summary_of(&t->safety[ITERATION_WARMUP], &t->safety[ITERATION_STEADY]);

@@ -50,6 +50,15 @@ def test_missing_by_allocation_is_what_is_allocated_beyond_the_capacity(predict)
     assert found["missing_rank"] == peaks.index(max(peaks))
 
 
+def test_a_run_that_allocates_too_much_is_timed_with_enough_memory(predict):
+    """Another rank has to wait for memory, in a step that never happens."""
+    with_enough = predict("docs/examples/deepseek-v3-proxy-h100.yaml")
+    found = predict("docs/examples/deepseek-v3-proxy-h100.yaml", "--machine-set", f"gpu.memory_bytes={38 << 30}")
+    ranks = found["result"]["ranks"]
+    assert found["missing_cause"] == "allocation" and any(rank["fits"] and rank["back_pressure"] > 0 for rank in ranks)
+    assert found["result"]["step_time_s"] == with_enough["result"]["step_time_s"]
+
+
 def test_missing_by_fragmentation_is_enough(predict, tmp_path):
     """Nothing is allocated beyond the capacity, and with as much more memory it fits."""
     found = predict(*FRAGMENTATION)
