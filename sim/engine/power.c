@@ -79,35 +79,39 @@ static int64_t until_nj(power_curve *c, power_edge edge, int64_t at_ps)
   return at_ps < 0 ? nj - step_nj(c) : nj + step_nj(c);
 }
 
-/* 1 nJ per ps is 1000 W. */
-static int64_t excess_ppm(const machine *m, int64_t energy_nj, int64_t time_ps)
+/* What the GPU draws if kernels take so much energy in a time. 1 nJ per ps is 1000 W. */
+static inline int64_t demand_mw(const machine *m, int64_t energy_nj, int64_t time_ps)
 {
   const int64_t mw = 1000 * 1000;
-  assert(energy_nj >= 0 && time_ps >= 0 && m->gpu.power_limit_w > 0);
-  if (time_ps == 0) return 0;
-  int64_t demand_mw = m->gpu.power_base_w * 1000 + capped_muldiv(energy_nj, mw, time_ps);
-  int64_t ppm = capped_muldiv(demand_mw, PPM, m->gpu.power_limit_w * 1000);
-  return min_i64(INT32_MAX, ppm - PPM);
+  assert(energy_nj >= 0 && time_ps > 0);
+  return m->gpu.power_base_w * 1000 + capped_muldiv(energy_nj, mw, time_ps);
 }
 
-/* Over the window that ends at end_ps, up to which the energy is end_nj. */
-static int64_t window_excess_ppm(power_curve *c, const machine *m, power_edge begin, int64_t end_ps,
-                                 int64_t end_nj, int64_t window_ps)
+/* Over the window that ends at end_ps, up to which the energy is end_nj. Inline, so that the compiler divides
+ * by a constant. */
+static inline int64_t window_mw(power_curve *c, const machine *m, power_edge begin, int64_t end_ps,
+                                int64_t end_nj, int64_t window_ps)
 {
-  assert(window_ps > 0 && end_ps >= POWER_AHEAD_PS);
-  if (window_ps >= c->length_ps) return excess_ppm(m, step_nj(c), c->length_ps);
-  return excess_ppm(m, end_nj - until_nj(c, begin, end_ps - window_ps), window_ps);
+  if (window_ps >= c->length_ps) return demand_mw(m, step_nj(c), c->length_ps);
+  return demand_mw(m, end_nj - until_nj(c, begin, end_ps - window_ps), window_ps);
+}
+
+static int64_t excess_ppm(int64_t drawn_mw, int64_t limit_mw)
+{
+  return min_i64(INT32_MAX, capped_muldiv(drawn_mw, PPM, limit_mw) - PPM);
 }
 
 int64_t power_curve_excess_ppm(power_curve *c, const machine *m, int64_t at_ps)
 {
-  assert(at_ps >= 0 && at_ps <= c->length_ps);
-  if (m->gpu.power_limit_w == 0) return 0;
-  int64_t end_ps = at_ps + POWER_AHEAD_PS;
+  assert(at_ps >= 0 && at_ps <= c->length_ps && m->gpu.power_limit_w >= 0);
+  if (m->gpu.power_limit_w == 0 || c->length_ps == 0) return 0;
+  int64_t limit_mw = m->gpu.power_limit_w * 1000, end_ps = at_ps + POWER_AHEAD_PS;
   int64_t end_nj = POWER_FAST_PS < c->length_ps ? until_nj(c, EDGE_END, end_ps) : 0;
-  int64_t fast = window_excess_ppm(c, m, EDGE_FAST, end_ps, end_nj, POWER_FAST_PS);
-  int64_t slow = window_excess_ppm(c, m, EDGE_SLOW, end_ps, end_nj, POWER_SLOW_PS);
-  return max_i64(0, (FAST_COUNTS * fast + slow) / (FAST_COUNTS + 1));
+  int64_t fast_mw = window_mw(c, m, EDGE_FAST, end_ps, end_nj, POWER_FAST_PS);
+  int64_t slow_mw = window_mw(c, m, EDGE_SLOW, end_ps, end_nj, POWER_SLOW_PS);
+  if (FAST_COUNTS * fast_mw + slow_mw <= (FAST_COUNTS + 1) * limit_mw) return 0;
+  int64_t sum_ppm = FAST_COUNTS * excess_ppm(fast_mw, limit_mw) + excess_ppm(slow_mw, limit_mw);
+  return max_i64(0, sum_ppm / (FAST_COUNTS + 1));
 }
 
 void power_curve_free(power_curve *c)

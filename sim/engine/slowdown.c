@@ -111,11 +111,15 @@ static int64_t end_ps(const rank_times *u, uint32_t op)
   return u->end_ps[op] - earlier_ps(u, op);
 }
 
-/* The op from which a walk goes on: all streams leave out what is between `highest` and there. */
-static uint32_t walk_from(const rank_times *u, uint32_t op)
+/* A walk passes the ops in two parts: all streams leave out what is between. */
+static uint32_t first_part_end(const rank_times *u)
 {
-  const turn_cut *c = &u->cut;
-  return op >= c->highest && op < c->lowest + c->ops ? c->lowest + c->ops : op;
+  return u->cut.ops > 0 ? u->cut.highest : u->plan->ops.count;
+}
+
+static uint32_t second_part_begin(const rank_times *u)
+{
+  return u->cut.ops > 0 ? u->cut.lowest + u->cut.ops : u->plan->ops.count;
 }
 
 static uint32_t row_of(const rank_times *u, uint32_t op)
@@ -130,20 +134,40 @@ typedef struct op_list {
   uint32_t count, capacity;
 } op_list;
 
+/* A kernel or collective, as it ran. */
+typedef struct timed_call {
+  const call_cost *cost;
+  int64_t begin_ps, end_ps;
+  uint32_t row;
+  uint8_t stream; /* plan_stream */
+} timed_call;
+
+typedef struct call_list {
+  timed_call *items;
+  uint32_t count, capacity;
+} call_list;
+
 /* What slows, or is slowed, in program order: one walk over the plan finds it for all rules. */
 typedef struct work {
-  op_list kernels, out, back;
-  op_list joined;       /* collectives that take time from compute */
+  call_list kernels;
+  call_list joined; /* collectives that take time from compute */
+  op_list out, back;
   uint32_t beside;      /* streams other than compute that have work, a bit each */
   bool copying_kernels; /* kernels run between copies */
 } work;
 
-/* NCCL's kernels take multiprocessors and memory bandwidth from compute, and compute from them. */
-static bool is_joined(const rank_times *u, uint32_t op)
+static timed_call call_at(const rank_times *u, uint32_t op)
 {
   const plan_op *o = &u->plan->ops.items[op];
-  return o->kind == OP_COLLECTIVE && o->stream != STREAM_COMPUTE && u->costs[o->arg].joined &&
-         end_ps(u, op) > begin_ps(u, op);
+  assert(begin_ps(u, op) <= end_ps(u, op));
+  return (timed_call){ &u->costs[o->arg], begin_ps(u, op), end_ps(u, op), row_of(u, op),
+                       o->stream };
+}
+
+/* NCCL's kernels take multiprocessors and memory bandwidth from compute, and compute from them. */
+static bool is_joined(const timed_call *c)
+{
+  return c->stream != STREAM_COMPUTE && c->cost->joined && c->end_ps > c->begin_ps;
 }
 
 /* Ops that use the part of the GPU that compute uses; copies have separate engines. */
@@ -160,24 +184,37 @@ static bool matters(op_kind kind)
   return kinds >> kind & 1;
 }
 
+static void add_call(work *w, const rank_times *u, uint32_t op)
+{
+  const timed_call c = call_at(u, op);
+  bool is_kernel = u->plan->ops.items[op].kind == OP_KERNEL;
+  if (is_kernel)
+    *ARRAY_PUSH(&w->kernels) = c;
+  else if (is_joined(&c))
+    *ARRAY_PUSH(&w->joined) = c;
+  w->copying_kernels |= is_kernel && c.stream == STREAM_D2H;
+}
+
+static void add_work(work *w, const rank_times *u, uint32_t begin, uint32_t end)
+{
+  const plan_op *ops = u->plan->ops.items;
+  for (uint32_t i = begin; i < end; i++) {
+    op_kind kind = (op_kind)ops[i].kind;
+    if (!matters(kind) || is_left_out(u, i)) continue;
+    assert(ops[i].stream < STREAM_HOST);
+    if (op_is_call(kind)) add_call(w, u, i);
+    if (kind == OP_D2H) *ARRAY_PUSH(&w->out) = i;
+    if (kind == OP_H2D) *ARRAY_PUSH(&w->back) = i;
+    if (is_work(kind)) w->beside |= UINT32_C(1) << ops[i].stream;
+  }
+}
+
 static work work_of(const rank_times *u)
 {
   work w = { 0 };
-  for (uint32_t i = 0; i < u->plan->ops.count; i = walk_from(u, i + 1)) {
-    const plan_op *o = &u->plan->ops.items[i];
-    prefetch_ops(u->plan, i);
-    if (!matters((op_kind)o->kind) || is_left_out(u, i)) continue;
-    op_list *list = o->kind == OP_KERNEL                          ? &w.kernels
-                    : o->kind == OP_D2H                           ? &w.out
-                    : o->kind == OP_H2D                           ? &w.back
-                    : o->kind == OP_COLLECTIVE && is_joined(u, i) ? &w.joined
-                                                                  : NULL;
-    if (list != NULL) *ARRAY_PUSH(list) = i;
-    if (!is_work((op_kind)o->kind)) continue;
-    assert(o->stream < STREAM_HOST);
-    w.beside |= UINT32_C(1) << o->stream;
-    w.copying_kernels |= o->kind == OP_KERNEL && o->stream == STREAM_D2H;
-  }
+  ARRAY_RESERVE(&w.kernels, (u->plan->ops.count - u->cut.ops) / 4); /* about as many */
+  add_work(&w, u, 0, first_part_end(u));
+  add_work(&w, u, second_part_begin(u), u->plan->ops.count);
   w.beside &= ~(UINT32_C(1) << STREAM_COMPUTE);
   return w;
 }
@@ -274,15 +311,14 @@ static bool add_copies(int64_t *ppm, const rank_times *u, const work *w, bool ou
   span_list copies = spans_of(u, out ? &w->out : &w->back, a); /* as the copy engine runs them */
   sort_spans(&copies);
   for (uint32_t k = 0; k < w->kernels.count && copies.count > 0; k++) {
-    uint32_t i = w->kernels.items[k];
-    int64_t ps = end_ps(u, i) - begin_ps(u, i);
-    const call_cost *c = &u->costs[u->plan->ops.items[i].arg];
-    int64_t permille = out ? c->d2h_permille : c->h2d_permille;
+    const timed_call *c = &w->kernels.items[k];
+    int64_t ps = c->end_ps - c->begin_ps;
+    int64_t permille = out ? c->cost->d2h_permille : c->cost->h2d_permille;
     if (ps == 0 || permille == 0) continue;
-    int64_t meets_ps = spans_meet_ps(&copies, begin_ps(u, i), end_ps(u, i));
+    int64_t meets_ps = spans_meet_ps(&copies, c->begin_ps, c->end_ps);
     assert(meets_ps >= 0 && meets_ps <= ps && "spans do not overlap");
     int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, ps);
-    ppm[row_of(u, i)] += more;
+    ppm[c->row] += more;
     adds |= more > 0;
   }
   return adds;
@@ -303,32 +339,38 @@ static void merge_spans(span_list *l)
   l->count = kept;
 }
 
-static bool is_on_compute(const rank_times *u, uint32_t op)
+static bool is_on_compute(const timed_call *c)
 {
-  const plan_op *o = &u->plan->ops.items[op];
-  assert(o->kind == OP_KERNEL);
-  return o->stream == STREAM_COMPUTE && end_ps(u, op) > begin_ps(u, op);
+  return c->stream == STREAM_COMPUTE && c->end_ps > c->begin_ps;
+}
+
+static span_list spans_of_calls(const call_list *calls, arena *a)
+{
+  span_list l = { .items = ARENA_ARRAY(a, span, calls->count), .count = calls->count };
+  for (uint32_t i = 0; i < calls->count; i++)
+    l.items[i] = (span){ calls->items[i].begin_ps, calls->items[i].end_ps };
+  return l;
 }
 
 static span_list compute_spans(const rank_times *u, const work *w, arena *a)
 {
   span_list l = { .items = ARENA_ARRAY(a, span, w->kernels.count) };
   for (uint32_t k = 0; k < w->kernels.count; k++) {
-    uint32_t i = w->kernels.items[k];
-    if (is_on_compute(u, i)) l.items[l.count++] = (span){ begin_ps(u, i), end_ps(u, i) };
+    const timed_call *c = &w->kernels.items[k];
+    if (is_on_compute(c)) l.items[l.count++] = (span){ c->begin_ps, c->end_ps };
   }
   sort_spans(&l);
   assert(l.count == 0 || l.items[l.count - 1].end_ps <= u->step_ps - u->cut.ps);
   return l;
 }
 
-static bool add_share(int64_t *ppm, const rank_times *u, uint32_t op, span_list *beside)
+static bool add_share(int64_t *ppm, const timed_call *c, span_list *beside)
 {
-  int64_t permille = u->costs[u->plan->ops.items[op].arg].collective_permille;
+  int64_t permille = c->cost->collective_permille;
   if (permille == 0) return false;
-  int64_t meets_ps = spans_meet_ps(beside, begin_ps(u, op), end_ps(u, op));
-  int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, end_ps(u, op) - begin_ps(u, op));
-  ppm[row_of(u, op)] += more;
+  int64_t meets_ps = spans_meet_ps(beside, c->begin_ps, c->end_ps);
+  int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, c->end_ps - c->begin_ps);
+  ppm[c->row] += more;
   return more > 0;
 }
 
@@ -336,13 +378,12 @@ static bool add_collectives(int64_t *ppm, const rank_times *u, const work *w, ar
 {
   bool adds = false;
   if (w->joined.count == 0) return false;
-  span_list joined = spans_of(u, &w->joined, a), compute = compute_spans(u, w, a);
+  span_list joined = spans_of_calls(&w->joined, a), compute = compute_spans(u, w, a);
   merge_spans(&joined);
   for (uint32_t k = 0; k < w->kernels.count; k++)
-    if (is_on_compute(u, w->kernels.items[k]))
-      adds |= add_share(ppm, u, w->kernels.items[k], &joined);
+    if (is_on_compute(&w->kernels.items[k])) adds |= add_share(ppm, &w->kernels.items[k], &joined);
   for (uint32_t k = 0; k < w->joined.count; k++)
-    adds |= add_share(ppm, u, w->joined.items[k], &compute);
+    adds |= add_share(ppm, &w->joined.items[k], &compute);
   return adds;
 }
 
@@ -361,9 +402,10 @@ typedef struct edge_list {
   uint32_t count, capacity;
 } edge_list;
 
-static void add_edges(edge_list *l, const rank_times *u, uint32_t beside)
+static void add_edges(edge_list *l, const rank_times *u, uint32_t beside, uint32_t begin,
+                      uint32_t end)
 {
-  for (uint32_t i = 0; i < u->plan->ops.count; i = walk_from(u, i + 1)) {
+  for (uint32_t i = begin; i < end; i++) {
     const plan_op *o = &u->plan->ops.items[i];
     if (!op_runs_on_stream((op_kind)o->kind) || !(beside >> o->stream & 1)) continue;
     if (is_left_out(u, i)) continue;
@@ -403,7 +445,8 @@ static span_list waiting_spans(const rank_times *u, uint32_t beside, arena *a)
 {
   if (__builtin_popcount(beside) < FEWEST_STREAMS) return (span_list){ 0 };
   edge_list edges = { 0 };
-  add_edges(&edges, u, beside);
+  add_edges(&edges, u, beside, 0, first_part_end(u));
+  add_edges(&edges, u, beside, second_part_begin(u), u->plan->ops.count);
   if (edges.count > 0) qsort(edges.items, edges.count, sizeof *edges.items, by_time);
   assert(edges.count % 2 == 0 && "every edge has its end");
   span_list spans = spans_between(&edges, a);
@@ -461,14 +504,12 @@ static bool add_occupied(int64_t *ppm, const rank_times *u, const work *w, arena
   bool adds = false;
   span_list compute = compute_spans(u, w, a);
   for (uint32_t n = 0; n < w->kernels.count; n++) {
-    uint32_t i = w->kernels.items[n];
-    const plan_op *o = &u->plan->ops.items[i];
-    int64_t alone_ps = u->costs[o->arg].ps;
-    if (alone_ps == 0 || o->stream != STREAM_D2H) continue;
-    uint32_t k = first_after(&compute, begin_ps(u, i));
-    if (k == compute.count || compute.items[k].begin_ps > begin_ps(u, i)) continue;
-    assert(begin_ps(u, i) < compute.items[k].end_ps && "compute's kernel has not ended");
-    ppm[row_of(u, i)] += capped_muldiv(compute.items[k].end_ps - begin_ps(u, i), MILLION, alone_ps);
+    const timed_call *c = &w->kernels.items[n];
+    if (c->cost->ps == 0 || c->stream != STREAM_D2H) continue;
+    uint32_t k = first_after(&compute, c->begin_ps);
+    if (k == compute.count || compute.items[k].begin_ps > c->begin_ps) continue;
+    assert(c->begin_ps < compute.items[k].end_ps && "compute's kernel has not ended");
+    ppm[c->row] += capped_muldiv(compute.items[k].end_ps - c->begin_ps, MILLION, c->cost->ps);
     adds = true;
   }
   return adds;
@@ -483,7 +524,7 @@ typedef struct full_clock {
   int64_t *saved_ps; /* ... by which each of them and all before are shorter */
 } full_clock;
 
-static full_clock full_clock_of(const rank_times *u, const op_list *kernels,
+static full_clock full_clock_of(const rank_times *u, const call_list *kernels,
                                 const int64_t *power_ppm, arena *a)
 {
   full_clock f = { u,
@@ -491,21 +532,19 @@ static full_clock full_clock_of(const rank_times *u, const op_list *kernels,
                    ARENA_ARRAY(a, int64_t, kernels->count) };
   int64_t saved_ps = 0;
   for (uint32_t k = 0; k < kernels->count; k++) {
-    uint32_t i = kernels->items[k];
-    if (!is_on_compute(u, i)) continue;
-    int64_t alone_ps = u->costs[u->plan->ops.items[i].arg].ps;
-    int64_t more_ps = capped_muldiv(alone_ps, power_ppm[row_of(u, i)], MILLION);
-    saved_ps += min_i64(more_ps, end_ps(u, i) - begin_ps(u, i));
+    const timed_call *c = &kernels->items[k];
+    if (!is_on_compute(c)) continue;
+    int64_t more_ps = capped_muldiv(c->cost->ps, power_ppm[c->row], MILLION);
+    saved_ps += min_i64(more_ps, c->end_ps - c->begin_ps);
     f.saved_ps[f.compute.count] = saved_ps;
-    f.compute.items[f.compute.count++] = (span){ begin_ps(u, i), end_ps(u, i) };
+    f.compute.items[f.compute.count++] = (span){ c->begin_ps, c->end_ps };
   }
   assert(is_sorted(&f.compute) && saved_ps >= 0);
   return f;
 }
 
-static int64_t at_full_clock(full_clock *f, int64_t at_ps)
+static int64_t without_power(full_clock *f, int64_t at_ps)
 {
-  if (f->compute.count == 0) return at_ps;
   uint32_t k = first_after(&f->compute, at_ps);
   int64_t saved_ps = k == 0 ? 0 : f->saved_ps[k - 1];
   if (k == f->compute.count || f->compute.items[k].begin_ps >= at_ps) return at_ps - saved_ps;
@@ -516,37 +555,39 @@ static int64_t at_full_clock(full_clock *f, int64_t at_ps)
   return at_ps - saved_ps - own_ps;
 }
 
-static power_curve curve_of(full_clock *f, const op_list *kernels)
+static inline int64_t at_full_clock(full_clock *f, int64_t at_ps)
+{
+  return f->compute.count == 0 ? at_ps : without_power(f, at_ps);
+}
+
+static power_curve curve_of(full_clock *f, const call_list *kernels)
 {
   const rank_times *u = f->times;
   power_curve curve = power_curve_new(at_full_clock(f, u->step_ps - u->cut.ps));
   ARRAY_RESERVE(&curve.streams[STREAM_COMPUTE], kernels->count); /* nearly all are there */
   for (uint32_t k = 0; k < kernels->count; k++) {
-    uint32_t i = kernels->items[k];
-    const plan_op *o = &u->plan->ops.items[i];
-    power_curve_add(&curve, (plan_stream)o->stream, at_full_clock(f, begin_ps(u, i)),
-                    at_full_clock(f, end_ps(u, i)), u->costs[o->arg].energy_nj);
+    const timed_call *c = &kernels->items[k];
+    power_curve_add(&curve, (plan_stream)c->stream, at_full_clock(f, c->begin_ps),
+                    at_full_clock(f, c->end_ps), c->cost->energy_nj);
   }
   return curve;
 }
 
 /* Finds the time that power adds to each kernel again, from these times. */
-static bool set_power(slowdown *s, full_clock *f, const op_list *kernels, const machine *m)
+static bool set_power(slowdown *s, full_clock *f, const call_list *kernels, const machine *m)
 {
-  const rank_times *u = f->times;
   bool adds = false;
   if (m->gpu.power_limit_w == 0) return false;
   power_curve curve = curve_of(f, kernels);
   for (uint32_t k = 0; k < kernels->count; k++) {
-    uint32_t i = kernels->items[k];
-    int64_t permille = u->costs[u->plan->ops.items[i].arg].power_permille;
+    const timed_call *c = &kernels->items[k];
+    int64_t permille = c->cost->power_permille;
     if (permille == 0) continue;
-    int64_t excess = power_curve_excess_ppm(&curve, m, at_full_clock(f, begin_ps(u, i)));
+    int64_t excess = power_curve_excess_ppm(&curve, m, at_full_clock(f, c->begin_ps));
     assert(permille > 0 && excess >= 0);
     int64_t power_ppm = muldiv_i64(excess, permille, 1000);
-    uint32_t row = row_of(u, i);
-    s->ppm[row] += power_ppm - s->power_ppm[row];
-    s->power_ppm[row] = power_ppm;
+    s->ppm[c->row] += power_ppm - s->power_ppm[c->row];
+    s->power_ppm[c->row] = power_ppm;
     adds |= power_ppm > 0;
   }
   power_curve_free(&curve);
