@@ -6,11 +6,12 @@
             loss = model(batch)
         loss.backward()
 
-The first micro-batch sends every large storage to the host; from then on the first ones leave, as few as it takes. With
-`saved`, what `offsim plan --saved-tensors` printed, the same ones leave from the first micro-batch on; a model that saves
-others ends with an error.
+The first micro-batch sends every large storage to the host; from then on the first ones leave, as few as it takes, but for
+the last of them that fit beside the others. With `saved`, what `offsim plan --saved-tensors` printed, the same ones leave
+from the first micro-batch on; a model that saves others ends with an error.
 """
 import json
+import math
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -55,20 +56,33 @@ class Planned(saved_tensors_hooks):
     def __init__(self, model, device_bytes, min_elements=1 << 20, saved=None):
         super().__init__(self.pack, self.unpack)
         rows = json.load(open(saved))["ranks"][0]["saved"] if saved else []
-        self.expected = [row for row in rows if row["action"] == "offload"] if saved else None
+        self.expected = [r for r in rows if r["action"] != "recompute" and math.prod(r["shape"]) >= min_elements]
         self.level, self.min_elements, self.pieces, self.new = device_bytes, min_elements, None, []
         self.parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
         self.out, self.back = torch.cuda.Stream(), torch.cuda.Stream()
         self.operators = Operators(self.make_room_for_next)
 
+    def choose_leaving(self):
+        """By piece; None: not known yet, all."""
+        if self.expected:
+            return [row["action"] == "offload" for row in self.expected]
+        if self.pieces is None:
+            return None
+        sizes = [p.bytes for p in self.pieces]
+        free, count = self.level - sum(sizes), 0
+        while free < 0:
+            free, count = free + sizes[count], count + 1
+        leaving = [k < count for k in range(len(sizes))]
+        for k in reversed(range(count)):
+            leaving[k] = sizes[k] > free
+            free -= 0 if leaving[k] else sizes[k]
+        return leaving
+
+    def leaves(self, k):
+        return self.leaving is None or k < len(self.leaving) and self.leaving[k]
+
     def __enter__(self):
-        rest, self.leaving = sum(p.bytes for p in self.pieces or []), 0
-        while rest > self.level:
-            rest -= self.pieces[self.leaving].bytes
-            self.leaving += 1
-        self.leaving = self.leaving if self.pieces is not None else 1 << 30
-        if self.expected is not None:
-            self.leaving = len(self.expected)
+        self.leaving = self.choose_leaving()
         self.pieces, self.on_device, self.away = [], 0, 0
         self.known, self.new = self.new, []  # by piece: the operator that makes it, and its bytes
         self.operators.begin()
@@ -98,15 +112,13 @@ class Planned(saved_tensors_hooks):
         return piece, layout, None if piece.host is not None else t
 
     def save(self, storage):
-        piece = Piece(storage)
-        if self.expected is not None and len(self.pieces) < self.leaving:
-            row = self.expected[len(self.pieces)]
-            if row["bytes"] != piece.bytes:
-                raise ValueError(f"the model saves {piece.bytes} bytes where offsim has {row}")
+        piece, number = Piece(storage), len(self.pieces)
+        if self.expected and any(self.leaving[number:]) and self.expected[number]["bytes"] != piece.bytes:
+            raise ValueError(f"the model saves {piece.bytes} bytes where offsim has {self.expected[number]}")
         self.pieces.append(piece)
         self.new.append((self.operators.maker(storage) or 0, piece.bytes))
         self.on_device += piece.bytes
-        if len(self.pieces) <= self.leaving:
+        if self.leaves(number):
             piece.device = torch.empty(0, dtype=torch.uint8, device="cuda").set_(storage)
             piece.host = torch.empty(piece.bytes, dtype=torch.uint8, pin_memory=True)
             piece.copied = self.copy(self.out, piece.host, piece.device)
@@ -116,11 +128,12 @@ class Planned(saved_tensors_hooks):
         maker, size = self.known[len(self.pieces)] if len(self.pieces) < len(self.known) else (0, 0)
         if maker > self.operators.count:
             return
-        while self.on_device + size > self.level and self.away < min(self.leaving, len(self.pieces)):
-            torch.cuda.current_stream().wait_event(self.pieces[self.away].copied)
-            self.pieces[self.away].device = None
-            self.on_device -= self.pieces[self.away].bytes
-            self.away += 1
+        while self.on_device + size > self.level and self.away < len(self.pieces):
+            piece, self.away = self.pieces[self.away], self.away + 1
+            if piece.host is not None:
+                torch.cuda.current_stream().wait_event(piece.copied)
+                piece.device = None
+                self.on_device -= piece.bytes
 
     def copy(self, stream, to, source):
         stream.wait_stream(torch.cuda.current_stream())
@@ -136,7 +149,7 @@ class Planned(saved_tensors_hooks):
     def fetch(self):
         while self.away > 0:
             piece = self.pieces[self.away - 1]
-            if piece.device is None and piece.unused > 0:
+            if piece.host is not None and piece.device is None and piece.unused > 0:
                 if self.on_device + piece.bytes > self.level:
                     return
                 self.bring_back(piece)

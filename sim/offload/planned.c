@@ -6,7 +6,8 @@
  * A piece is a storage that saved tensors view. The first pieces of a micro-batch leave, as few as
  * it takes for the others to fit. A link carries copies in order, and what was saved first comes
  * back last; so of all choices with these bytes, this one leaves the most time between a copy out
- * and the copy back.
+ * and the copy back. The last of them may be far larger than what is missing: then earlier ones stay
+ * that fit beside the others.
  *
  * In a pipeline the level holds what stays of all micro-batches in flight. The first stages have
  * more of them, so more leaves there. Of each chunk of a rank the same share leaves: the last pieces
@@ -46,12 +47,15 @@ typedef struct piece {
   uint32_t first, last; /* of its entries, */
   uint32_t entries;     /* ... and how many there are */
   int64_t bytes;
+  bool stays; /* though pieces that are saved later leave */
 } piece;
 
-/* The pieces of a chunk, in the order in which they are first saved; [0, leaving) leave. */
+/* The pieces of a chunk, in the order in which they are first saved. Of [0, leaving) those leave that do
+ * not fit beside the others. */
 typedef struct piece_list {
   piece *items;
   uint32_t count, leaving;
+  uint32_t most_in_flight;  /* micro-batches of the chunk */
   uint32_t *of;             /* by entry, NO_PIECE: it stays and does not count */
   uint32_t *of_slot, slots; /* by slot */
 } piece_list;
@@ -135,6 +139,21 @@ static int64_t largest_group_bytes(const piece_list *p, const chunk_shape *c)
   return most;
 }
 
+static uint32_t most_in_flight(const rank_shape *r, uint32_t chunk)
+{
+  uint32_t now = 0, most = 0;
+
+  for (uint32_t i = 0; i < r->schedule->count; i++) {
+    const schedule_step *step = &r->schedule->steps[i];
+    if (step->chunk != chunk) continue;
+    now += step->kind == STEP_FORWARD;
+    now -= step->kind == STEP_BACKWARD;
+    if (now > most) most = now;
+  }
+  assert(now == 0 && "every forward has a backward");
+  return most;
+}
+
 /* By default the level holds that of each micro-batch in flight. */
 static int64_t default_level_bytes(const rank_pieces *p, const rank_shape *r)
 {
@@ -185,13 +204,18 @@ static int64_t room_for_copies(const rank_pieces *p, uint32_t chunks)
   return 2 * largest;
 }
 
+static bool piece_leaves(const piece_list *p, uint32_t k)
+{
+  return k < p->leaving && !p->items[k].stays;
+}
+
 static int64_t staying_bytes(const piece_list *p)
 {
   int64_t sum = 0;
 
   assert(p->leaving <= p->count);
-  for (uint32_t k = p->leaving; k < p->count; k++)
-    sum += p->items[k].bytes;
+  for (uint32_t k = 0; k < p->count; k++)
+    if (!piece_leaves(p, k)) sum += p->items[k].bytes;
   return sum;
 }
 
@@ -213,7 +237,18 @@ static int64_t most_staying_bytes(const rank_pieces *p, const rank_shape *r, are
   return most;
 }
 
-/* The first pieces leave until the others fit the level. */
+/* Of the first pieces, the last that fit beside the others. */
+static void keep_what_fits(piece_list *p, int64_t free_bytes)
+{
+  assert(free_bytes >= 0 || p->leaving == p->count);
+  for (uint32_t k = p->leaving; k-- > 0;) {
+    p->items[k].stays = p->items[k].bytes <= free_bytes;
+    if (p->items[k].stays) free_bytes -= p->items[k].bytes;
+  }
+}
+
+/* The first pieces leave until the others fit the level. With several micro-batches in flight what they
+ * leave free is for the copies back of the next one, which begin before its backward has freed anything. */
 static void choose_leaving(rank_pieces *p, const rank_shape *r, arena *a)
 {
   uint32_t too_few = 0, fits = count_pieces(p, r->chunk_count);
@@ -228,6 +263,8 @@ static void choose_leaving(rank_pieces *p, const rank_shape *r, arena *a)
       fits = leaving;
   }
   set_leaving(p, r->chunk_count, fits);
+  if (r->chunk_count == 1 && p->chunks[0].most_in_flight == 1)
+    keep_what_fits(&p->chunks[0], staying_limit - staying_bytes(&p->chunks[0]));
 }
 
 static rank_pieces *planned_pieces(const rank_shape *r, arena *a)
@@ -235,8 +272,10 @@ static rank_pieces *planned_pieces(const rank_shape *r, arena *a)
   rank_pieces *p = ARENA_NEW(a, rank_pieces);
 
   p->chunks = ARENA_ARRAY(a, piece_list, r->chunk_count);
-  for (uint32_t c = 0; c < r->chunk_count; c++)
+  for (uint32_t c = 0; c < r->chunk_count; c++) {
     p->chunks[c] = find_pieces(&r->chunks[c], r->settings, a);
+    p->chunks[c].most_in_flight = most_in_flight(r, c);
+  }
   p->level_bytes = r->settings->offload.planned_device_bytes;
   if (p->level_bytes == 0) p->level_bytes = default_level_bytes(p, r);
   choose_leaving(p, r, a);
@@ -327,20 +366,12 @@ static flight *new_flight(const rank_shape *r, const piece_list *p, uint32_t chu
 static flight *new_flights(const rank_shape *r, const piece_list *p, uint32_t chunk, arena *a)
 {
   flight *first = NULL;
-  uint32_t now = 0, most = 0;
 
-  for (uint32_t i = 0; i < r->schedule->count; i++) {
-    const schedule_step *step = &r->schedule->steps[i];
-    if (step->chunk != chunk) continue;
-    if (step->kind == STEP_BACKWARD) now--;
-    if (step->kind == STEP_FORWARD && ++now > most) {
-      flight *f = new_flight(r, p, chunk, a);
-      most = now;
-      f->spare = first;
-      first = f;
-    }
+  for (uint32_t i = 0; i < p->most_in_flight; i++) {
+    flight *f = new_flight(r, p, chunk, a);
+    f->spare = first;
+    first = f;
   }
-  assert(now == 0 && "every forward has a backward");
   return first;
 }
 
@@ -370,7 +401,8 @@ static void own_host_buffers(flight *f, walk *w, uint32_t chunk)
 {
   assert(!f->has_host);
   for (uint32_t k = 0; k < f->pieces->leaving; k++)
-    f->host[k] = act_own_host_buffer(w, chunk, f->pieces->items[k].first, COPY_STORAGE);
+    if (piece_leaves(f->pieces, k))
+      f->host[k] = act_own_host_buffer(w, chunk, f->pieces->items[k].first, COPY_STORAGE);
   f->has_host = true;
 }
 
@@ -398,7 +430,7 @@ static void send_away(engine *x, walk *w, instance_id i, uint32_t k)
   flight *f = flight_of(x, i);
   const piece *p = &f->pieces->items[k];
 
-  assert(f->now[k].state == PIECE_SAVED && k < f->pieces->leaving);
+  assert(f->now[k].state == PIECE_SAVED && piece_leaves(f->pieces, k));
   act_wait(w, STREAM_COMPUTE, f->now[k].copied);
   for (uint32_t e = p->first; e <= p->last; e++)
     if (f->pieces->of[e] == k && f->saved[e]) act_release(w, i, e);
@@ -418,7 +450,8 @@ static void make_room(engine *x, walk *w, int64_t bytes)
       continue;
     }
     if (f->away == f->saved_pieces) return; /* its forward is not that far */
-    if (f->now[f->away].state == PIECE_SAVED) send_away(x, w, i, f->away);
+    if (f->now[f->away].state == PIECE_SAVED && piece_leaves(f->pieces, f->away))
+      send_away(x, w, i, f->away);
     f->away++;
   }
 }
@@ -471,7 +504,7 @@ static void save_piece(engine *x, walk *w, instance_id i, uint32_t k, uint32_t e
   f->saved_pieces++;
   f->now[k] = (piece_now){ .state = PIECE_SAVED, .source = entry, .unused = p->entries };
   x->on_device_bytes += p->bytes;
-  if (k >= f->pieces->leaving) return;
+  if (!piece_leaves(f->pieces, k)) return;
   act_join(w, STREAM_D2H, STREAM_COMPUTE);
   act_copy_out_into(w, i, entry, (offload_how){ .form = COPY_STORAGE, .stream = STREAM_D2H },
                     f->host[k]);
@@ -488,7 +521,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
   f->saved[entry] = true;
   if (k != NO_PIECE && k == f->saved_pieces) {
     save_piece(x, w, i, k, entry);
-  } else if (k != NO_PIECE && k < f->pieces->leaving) {
+  } else if (k != NO_PIECE && piece_leaves(f->pieces, k)) {
     act_share(w, i, entry, f->now[k].source);
     if (f->now[k].state == PIECE_AWAY) act_release(w, i, entry);
   }
@@ -535,7 +568,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   engine *x = state;
   flight *f = flight_of(x, i);
   uint32_t k = f->pieces->of[entry];
-  assert(k < f->pieces->leaving && "only what has left has a copy");
+  assert(piece_leaves(f->pieces, k) && "only what has left has a copy");
   piece_now *now = &f->now[k];
 
   if (now->state == PIECE_AWAY) bring_back(x, w, i, k);
@@ -565,7 +598,7 @@ static void use_entry(engine *x, walk *w, instance_id i, uint32_t entry)
   if (k == NO_PIECE) return;
   piece_now *now = &f->now[k];
   assert(now->unused > 0);
-  if (k < f->pieces->leaving && now->state != PIECE_BACK) forget_entry(f, w, i, entry);
+  if (piece_leaves(f->pieces, k) && now->state != PIECE_BACK) forget_entry(f, w, i, entry);
   if (--now->unused > 0) return;
   if (now->state != PIECE_AWAY) x->on_device_bytes -= f->pieces->items[k].bytes;
   now->state = PIECE_USED;
@@ -626,7 +659,8 @@ static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t
   const piece_list *p = &found->chunks[c - t->rank->chunks];
   assert(c >= t->rank->chunks && entry < c->entry_count);
 
-  return p->of[entry] < p->leaving && !torch_needs_at_once(c, entry);
+  return p->of[entry] != NO_PIECE && piece_leaves(p, p->of[entry]) &&
+         !torch_needs_at_once(c, entry);
 }
 
 const offload_descriptor planned_system = {

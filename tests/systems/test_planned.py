@@ -2,10 +2,13 @@
 
 import json
 import re
+import runpy
+import sys
+import types
 
 import pytest
 
-from conftest import sets
+from conftest import ROOT, sets
 
 BASE = "docs/examples/two-stages.yaml"
 FOUR = ["num_layers=16", "hidden_size=4096", "ffn_hidden_size=14336", "num_attention_heads=32", "vocab_size=32000",
@@ -130,6 +133,34 @@ def test_compute_waits_for_copies_when_it_makes_what_needs_the_room(offsim, sett
     assert set(op.split()[0] for op in after) == {"alloc", "wait"}
 
 
+def test_no_piece_leaves_that_would_fit(offsim):
+    """The last of the first pieces may be gate and up, 448 MiB: then earlier ones stay."""
+    least = 8192 * 4096 * 2
+    for level in range(4 << 30, 5 << 30, 100 << 20):
+        saved = json.loads(offsim("plan", "--saved-tensors", HF, *sets(*planned(level)), check=0).stdout)["ranks"][0]["saved"]
+        stay, leave = (sum(row["bytes"] for row in saved if row["action"] == action and row["bytes"] > 1 << 22)
+                       for action in ("keep", "offload"))
+        assert level - least < stay <= level and leave > 0
+
+
+class StubOfTorch(types.ModuleType):
+    def __getattr__(self, name):
+        return type(name, (), {})
+
+
+def test_the_hook_of_pytorch_chooses_the_same_pieces(offsim, monkeypatch):
+    """docs/examples/planned.py, after a micro-batch that saved the same."""
+    for name in ["torch", "torch.autograd.graph", "torch.multiprocessing.reductions", "torch.utils._python_dispatch", "torch.utils._pytree"]:
+        monkeypatch.setitem(sys.modules, name, StubOfTorch(name))
+    hook = runpy.run_path(str(ROOT / "docs/examples/planned.py"))["Planned"]
+    for level in [0, 1 << 30, 4 << 30, 13100000000, 1 << 40]:
+        saved = json.loads(offsim("plan", "--saved-tensors", HF, *sets(*planned(max(level, 1))), check=0).stdout)["ranks"][0]["saved"]
+        rows = [row for row in saved if row["bytes"] > 1 << 22]
+        pieces = [types.SimpleNamespace(bytes=row["bytes"]) for row in rows]
+        chosen = hook.choose_leaving(types.SimpleNamespace(expected=[], level=level, pieces=pieces))
+        assert chosen == [row["action"] == "offload" for row in rows]
+
+
 def saved_bytes(offsim, *settings):
     listed = json.loads(offsim("plan", "--saved-tensors", HF, *sets(*settings), check=0).stdout)["ranks"][0]["saved"]
     return {action: {(row["module"], row["tensor"]): row["bytes"] for row in listed
@@ -149,6 +180,10 @@ def test_halves_of_layers_keep_what_they_take_and_what_products_make(offsim):
     assert saved_bytes(offsim, *PRODUCTS, "recompute_mlp_layers=([1,0]*8)") == {"keep": kept | mlp, "recompute": norm}
     assert saved_bytes(offsim, *PRODUCTS, "recompute_mlp_layers=1", "recompute_layers=([1,0]*8)") == \
         {"keep": kept | norm, "recompute": mlp}
+    activated = {name: mlp.pop(name) for name in [("mlp", "activated"), ("mlp", "product")]}
+    assert saved_bytes(offsim, *PRODUCTS, "recompute_mlp_layers=1", "selective_checkpointing_activation_layers=([0,1]*8)") == \
+        {"keep": kept | activated, "recompute": norm | mlp}
+    mlp |= activated
     left = kept.pop(("mlp.gate_up_proj", "output"))
     assert saved_bytes(offsim, *PRODUCTS, "recompute_mlp_layers=1", "selective_checkpointing_mlp_layers=([1,0]*8)") == \
         {"keep": kept, "recompute": norm | mlp | {("mlp.gate_up_proj", "output"): left}}
