@@ -89,10 +89,11 @@ typedef struct derived_settings {
   bool *layer_slides, *layer_rotates;
   bool *layer_recomputes;     /* hf [num_layers]: with recompute_granularity full */
   bool *layer_recomputes_mlp; /* hf [num_layers]: recompute_mlp_layers; NULL: not given */
-  bool *layer_keeps_mlp;  /* hf [num_layers]: selective_checkpointing_mlp_layers; NULL: not given */
-  bool *layer_is_linear;  /* hf [num_layers]: linear attention in place of attention */
-  bool window_is_shorter; /* hf: the sliding window hides keys of the sequence */
-  bool *layer_is_offloaded; /* by layer of a chunk: cpu_offloading_layers; NULL without it */
+  bool *layer_keeps_mlp; /* hf [num_layers]: selective_checkpointing_mlp_layers; NULL: not given */
+  bool *layer_keeps_activation; /* ... selective_checkpointing_activation_layers; NULL: not given */
+  bool *layer_is_linear;        /* hf [num_layers]: linear attention in place of attention */
+  bool window_is_shorter;       /* hf: the sliding window hides keys of the sequence */
+  bool *layer_is_offloaded;     /* by layer of a chunk: cpu_offloading_layers; NULL without it */
   /* The layers of virtual stage `chunk` of pipeline rank `pp`: row chunk * PP + pp. */
   struct stage_content {
     uint32_t *layers; /* 0-based decoder layers, ascending */

@@ -228,24 +228,24 @@ enum { PLANNED_LEVELS = 6, PLANNED_LAYER_STEPS = 4, PLANNED_MLP_STEPS = 16 };
 typedef enum checkpoints {
   CHECKPOINTS_GIVEN, /* as the settings, or another axis, say */
   CHECKPOINTS_NONE,
-  CHECKPOINTS_ALL,       /* everything of these layers, nothing of the others */
-  CHECKPOINTS_ATTENTION, /* ... but attention */
-  CHECKPOINTS_PRODUCTS,  /* ... but attention and matrix products */
-  CHECKPOINTS_NORMS,     /* norms before attention, and of these layers' MLPs all but products */
+  CHECKPOINTS_ALL,         /* everything of these layers, nothing of the others */
+  CHECKPOINTS_ATTENTION,   /* ... but attention */
+  CHECKPOINTS_PRODUCTS,    /* ... but attention and matrix products */
+  CHECKPOINTS_NORMS,       /* norms before attention, and before these layers' MLPs */
+  CHECKPOINTS_ACTIVATIONS, /* all norms, and of these layers' MLPs all but products */
   CHECKPOINTS_BUT_MLP /* all but attention and products, but of MLPs' only those of these layers */
 } checkpoints;
 
 static const char *const kept_words[] = {
-  [CHECKPOINTS_ATTENTION] = "attention",
-  [CHECKPOINTS_PRODUCTS] = "attention,aten::mm",
-  [CHECKPOINTS_NORMS] = "attention,aten::mm",
+  [CHECKPOINTS_ATTENTION] = "attention",        [CHECKPOINTS_PRODUCTS] = "attention,aten::mm",
+  [CHECKPOINTS_NORMS] = "attention,aten::mm",   [CHECKPOINTS_ACTIVATIONS] = "attention,aten::mm",
   [CHECKPOINTS_BUT_MLP] = "attention,aten::mm",
 };
 
-/* `count` of the model's layers, as recompute_layers says it: spread evenly, the first a fifth of the
- * distance from the start and the last four fifths from the end. Copies of what they keep begin early, and
- * have time to end before backward. */
-static const char *spread_layers(const choosing *x, int64_t count)
+/* `count` of the model's layers, as recompute_layers says it, or the others: spread evenly, the first a fifth
+ * of the distance from the start and the last four fifths from the end. Copies of what they keep begin early,
+ * and have time to end before backward. */
+static const char *spread_layers(const choosing *x, int64_t count, bool others)
 {
   int64_t layers = x->resolved->model.num_layers;
   const char *text = "(";
@@ -253,7 +253,7 @@ static const char *spread_layers(const choosing *x, int64_t count)
   for (int64_t i = 0; i < layers; i++) {
     bool chosen = (5 * (i + 1) * count + 4 * layers) / (5 * layers) >
                   (5 * i * count + 4 * layers) / (5 * layers);
-    text = arena_printf(x->memory, "%s%c%d", text, i == 0 ? '[' : ',', chosen);
+    text = arena_printf(x->memory, "%s%c%d", text, i == 0 ? '[' : ',', chosen != others);
   }
   return arena_printf(x->memory, "%s])", text);
 }
@@ -273,16 +273,21 @@ static space_choice planned(choosing *x, int64_t level_bytes, checkpoints kind, 
   set(x, &c, KEY_recompute_recompute_method, "uniform");
   set(x, &c, KEY_recompute_recompute_num_layers, "1");
   if (kind == CHECKPOINTS_NORMS)
-    set(x, &c, KEY_recompute_recompute_mlp_layers, spread_layers(x, layers));
-  else if (kind == CHECKPOINTS_BUT_MLP)
+    set(x, &c, KEY_recompute_recompute_mlp_layers, spread_layers(x, layers, false));
+  else if (kind == CHECKPOINTS_ACTIVATIONS || kind == CHECKPOINTS_BUT_MLP)
     set(x, &c, KEY_recompute_recompute_mlp_layers, "1");
   else if (layers < x->resolved->model.num_layers)
-    set(x, &c, KEY_recompute_recompute_layers, spread_layers(x, layers));
+    set(x, &c, KEY_recompute_recompute_layers, spread_layers(x, layers, false));
   if (kind == CHECKPOINTS_ALL) return c;
   set(x, &c, KEY_recompute_selective_checkpointing, "true");
   set(x, &c, KEY_recompute_selective_checkpointing_save, kept_words[kind]);
+  if (kind == CHECKPOINTS_NORMS)
+    set(x, &c, KEY_recompute_selective_checkpointing_activation_layers, "1");
+  if (kind == CHECKPOINTS_ACTIVATIONS)
+    set(x, &c, KEY_recompute_selective_checkpointing_activation_layers,
+        spread_layers(x, layers, true));
   if (kind == CHECKPOINTS_BUT_MLP)
-    set(x, &c, KEY_recompute_selective_checkpointing_mlp_layers, spread_layers(x, layers));
+    set(x, &c, KEY_recompute_selective_checkpointing_mlp_layers, spread_layers(x, layers, false));
   return c;
 }
 
@@ -343,9 +348,9 @@ static void add_planned(choosing *x)
   int64_t layers = x->resolved->model.num_layers;
   add_levels(x, CHECKPOINTS_NONE, 0, between_bytes);
   for (checkpoints kind = CHECKPOINTS_ALL; kind <= CHECKPOINTS_BUT_MLP; kind++) {
-    bool halves = kind == CHECKPOINTS_NORMS || kind == CHECKPOINTS_BUT_MLP;
-    int64_t steps = halves ? PLANNED_MLP_STEPS : PLANNED_LAYER_STEPS;
-    int64_t before = halves ? -1 : 0;
+    bool of_mlp = kind == CHECKPOINTS_ACTIVATIONS || kind == CHECKPOINTS_BUT_MLP;
+    int64_t steps = of_mlp ? PLANNED_MLP_STEPS : PLANNED_LAYER_STEPS;
+    int64_t before = of_mlp || kind == CHECKPOINTS_NORMS ? -1 : 0;
     for (int64_t step = 0; step <= steps; step++) {
       int64_t count = layers * step / steps;
       if (count > before) add_levels(x, kind, count, between_bytes);
@@ -358,6 +363,7 @@ static void add_planned(choosing *x)
  * device or a little less. There a byte of the level is a byte of the device. */
 static void add_planned_beside_recompute(choosing *x)
 {
+  static const int64_t less_of_128[] = { 0, 1, 2, 3, 4, 6, 8, 10 };
   space_choice least = planned(x, 1, CHECKPOINTS_GIVEN, 0),
                most = planned(x, -1, CHECKPOINTS_GIVEN, 0);
   int64_t least_bytes = bound_of(x, &least), between_bytes = bound_of(x, &most) - least_bytes;
@@ -365,8 +371,8 @@ static void add_planned_beside_recompute(choosing *x)
   for (int64_t level = 0; level < PLANNED_LEVELS; level++)
     add(x, planned(x, muldiv_i64(between_bytes, level, PLANNED_LEVELS), CHECKPOINTS_GIVEN, 0));
   int64_t filling = filling_level(x, CHECKPOINTS_GIVEN, 0, x->device_bytes);
-  for (int64_t part = 0; part < PLANNED_LEVELS; part++) {
-    int64_t level = filling - muldiv_i64(x->device_bytes, part, 64);
+  for (size_t i = 0; i < sizeof less_of_128 / sizeof *less_of_128; i++) {
+    int64_t level = filling - muldiv_i64(x->device_bytes, less_of_128[i], 128);
     if (level > 0 && level < between_bytes) add(x, planned(x, level, CHECKPOINTS_GIVEN, 0));
   }
 }

@@ -287,7 +287,8 @@ static bool may_be_named(const tuned *t, int64_t step_bound_ps)
 static bool is_own(const settings *s)
 {
   return s->offload.system == SYSTEM_planned || s->derived.layer_keeps_mlp != NULL ||
-         s->derived.layer_recomputes_mlp != NULL || strcmp(s->recompute.recompute_layers, "1") != 0;
+         s->derived.layer_keeps_activation != NULL || s->derived.layer_recomputes_mlp != NULL ||
+         strcmp(s->recompute.recompute_layers, "1") != 0;
 }
 
 /* The fastest that frameworks have may be named beside offsim's own. */

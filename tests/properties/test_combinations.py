@@ -68,6 +68,7 @@ def draw_hf_recompute(r):
         **maybe(r, 0.2, selective_checkpointing=True),
         **maybe(r, 0.2, selective_checkpointing_save=r.sample(["attention", "aten::mm", "aten::addmm", "aten::bmm"], 2)),
         **maybe(r, 0.2, selective_checkpointing_mlp_layers=r.choice(["1", "2", "3"])),
+        **maybe(r, 0.2, selective_checkpointing_activation_layers=r.choice(["1", "2", "3"])),
     }
 
 
@@ -375,6 +376,8 @@ def mend_checkpoints(system, recompute, lora):
         recompute.pop("selective_checkpointing_save", None)
     if not set(recompute.get("selective_checkpointing_save", [])) - {"attention"} or system not in ("none", "planned"):
         recompute.pop("selective_checkpointing_mlp_layers", None)
+    if not recompute.get("selective_checkpointing") or system not in ("none", "planned"):
+        recompute.pop("selective_checkpointing_activation_layers", None)
 
 
 def mend_hf(system, scenario):

@@ -29,6 +29,9 @@ enum { LAYERS = 4, TOKENS = 4096, HIDDEN = 1024, HEADS = 8 };
 #define CHECKPOINTS                                                                                \
   "recompute_granularity: full, recompute_method: uniform, recompute_num_layers: 1"
 
+#define BUT_ACTIVATIONS                                                                            \
+  ", selective_checkpointing: true, selective_checkpointing_save: [attention, \"aten::mm\"], "     \
+  "selective_checkpointing_activation_layers: "
 #define BY_LAYER                                                                                   \
   ", selective_checkpointing: true, selective_checkpointing_save: [attention, \"aten::mm\"], "     \
   "selective_checkpointing_mlp_layers: "
@@ -189,6 +192,25 @@ static void test_kept_products_at_the_turn(void **state)
   run_end(&by_operator);
 }
 
+/* SiLU's result and its product with up. */
+static void test_kept_activations_at_the_turn(void **state)
+{
+  static const char none[] = BUT_ACTIVATIONS "\"([0]*4)\"";
+  const int64_t activated_bytes = INT64_C(2) * TOKENS * 4096 * 2;
+  (void)state;
+  run no_mlp = run_of("none", "", none),
+      second = run_of("none", "", BUT_ACTIVATIONS "\"([0,1,0,0])\""),
+      all = run_of("none", "", BUT_ACTIVATIONS "1");
+  assert_int_equal(bytes_at_the_turn(&second) - bytes_at_the_turn(&no_mlp), activated_bytes);
+  assert_int_equal(bytes_at_the_turn(&all) - bytes_at_the_turn(&no_mlp), LAYERS * activated_bytes);
+  assert_int_equal(kernels(&no_mlp, KERNEL_SILU_FORWARD), 2 * LAYERS);
+  assert_int_equal(kernels(&second, KERNEL_SILU_FORWARD), 2 * LAYERS - 1);
+  assert_int_equal(kernels(&all, KERNEL_SILU_FORWARD), LAYERS);
+  run_end(&no_mlp);
+  run_end(&second);
+  run_end(&all);
+}
+
 static uint32_t op_of_kernel(const run *r, kernel_kind kind, uint32_t from)
 {
   for (uint32_t i = from; i < r->rank->ops.count; i++) {
@@ -281,6 +303,7 @@ int main(void)
     cmocka_unit_test(test_kept_operators_do_not_run_again),
     cmocka_unit_test(test_kept_outputs_at_the_turn),
     cmocka_unit_test(test_kept_products_at_the_turn),
+    cmocka_unit_test(test_kept_activations_at_the_turn),
     cmocka_unit_test(test_inputs_that_came_back),
     cmocka_unit_test(test_closed_form_of_a_slow_disk),
   };

@@ -449,6 +449,12 @@ static const struct {
               "selective_checkpointing_mlp_layers=2",
     "selective_checkpointing_mlp_layers works with offload systems none and planned; it is "
     "hidden_states" },
+  { SELECTIVE "selective_checkpointing_activation_layers=2", NULL },
+  { HF CHECKPOINTS "selective_checkpointing_activation_layers=2",
+    "selective_checkpointing_activation_layers needs selective_checkpointing" },
+  { SELECTIVE "system=hidden_states selective_checkpointing_activation_layers=2",
+    "selective_checkpointing_activation_layers works with offload systems none and planned; it is "
+    "hidden_states" },
   { "recompute.selective_checkpointing=true",
     "selective_checkpointing needs implementation hf; it is te" },
   { HF "recompute.selective_checkpointing=true",

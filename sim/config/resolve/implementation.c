@@ -64,6 +64,8 @@ bool resolve_hf(settings *s, arena *a, diag *d)
   s->derived.layer_recomputes = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.layer_recomputes_mlp = given_layers(s, s->recompute.recompute_mlp_layers, a);
   s->derived.layer_keeps_mlp = given_layers(s, s->recompute.selective_checkpointing_mlp_layers, a);
+  s->derived.layer_keeps_activation =
+      given_layers(s, s->recompute.selective_checkpointing_activation_layers, a);
   s->derived.layer_is_linear = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.window_is_shorter =
       m->sliding_window > 0 && m->sliding_window <= s->training.seq_length;
@@ -79,6 +81,10 @@ bool resolve_hf(settings *s, arena *a, diag *d)
           layer_pattern_parse(s, KEY_recompute_selective_checkpointing_mlp_layers,
                               s->recompute.selective_checkpointing_mlp_layers,
                               s->derived.layer_keeps_mlp, d)) &&
+         (s->derived.layer_keeps_activation == NULL ||
+          layer_pattern_parse(s, KEY_recompute_selective_checkpointing_activation_layers,
+                              s->recompute.selective_checkpointing_activation_layers,
+                              s->derived.layer_keeps_activation, d)) &&
          (m->linear_num_value_heads == 0 ||
           layer_pattern_parse(s, KEY_model_linear_attention_layers, m->linear_attention_layers,
                               s->derived.layer_is_linear, d)) &&

@@ -59,12 +59,28 @@ static bool check_mlp_layers(const settings *s, diag *d)
               chosen_word(s, system));
 }
 
+static bool check_activation_layers(const settings *s, diag *d)
+{
+  setting_key key = KEY_recompute_selective_checkpointing_activation_layers;
+  bool by_tensor = s->offload.system == SYSTEM_none || s->offload.system == SYSTEM_planned;
+
+  return need(s, d, s->recompute.selective_checkpointing, key,
+              KEY_recompute_selective_checkpointing,
+              "selective_checkpointing_activation_layers needs selective_checkpointing") &&
+         need(s, d, by_tensor, key, KEY_offload_system,
+              "selective_checkpointing_activation_layers works with offload systems none and "
+              "planned; it is %s",
+              chosen_word(s, KEY_offload_system));
+}
+
 bool validate_checkpoint_engines(const settings *s, diag *d)
 {
   setting_key both = KEY_offload_selective_checkpointing_hidden_states;
 
   return (!s->recompute.selective_checkpointing || check_selective(s, d)) &&
          (*s->recompute.selective_checkpointing_mlp_layers == '\0' || check_mlp_layers(s, d)) &&
+         (*s->recompute.selective_checkpointing_activation_layers == '\0' ||
+          check_activation_layers(s, d)) &&
          need(s, d, is_selective_engine(s) || !s->offload.selective_checkpointing_hidden_states,
               both, KEY_offload_system,
               "selective_checkpointing_hidden_states is of offload system selective_checkpointing; "

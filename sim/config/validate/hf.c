@@ -275,6 +275,8 @@ static bool check_keys_of_hf(const settings *s, diag *d)
     { *s->recompute.recompute_mlp_layers != '\0', KEY_recompute_recompute_mlp_layers },
     { *s->recompute.selective_checkpointing_mlp_layers != '\0',
       KEY_recompute_selective_checkpointing_mlp_layers },
+    { *s->recompute.selective_checkpointing_activation_layers != '\0',
+      KEY_recompute_selective_checkpointing_activation_layers },
     { s->training.keep_gradients, KEY_training_keep_gradients },
     { s->training.loss != LOSS_CAUSAL_LM, KEY_training_loss },
     { m->fused_projections, KEY_model_fused_projections },

@@ -6,7 +6,8 @@
  * an operator, including softmax statistics.
  *
  * Such a policy sees the module too, if it wants: with selective_checkpointing_mlp_layers a layer keeps
- * all products of its MLP but the last, whose result no recomputation reads, or none. With
+ * all products of its MLP but the last, whose result no recomputation reads, or none; with
+ * selective_checkpointing_activation_layers also what a dense MLP makes between its products, or not. With
  * recompute_mlp_layers each half of a layer leaves what is its own result.
  */
 #include "sim/model/hf/selective.h"
@@ -42,6 +43,19 @@ static bool is_left(const settings *s, const graph *g, int32_t layer, const grap
   return keeps == NULL || !of_mlp || (keeps[layer] && !is_last);
 }
 
+static bool is_activation(const graph *g, const graph_node *n)
+{
+  return (n->kind == &operator_hf_silu || n->kind == &operator_hf_gelu ||
+          n->kind == &operator_hf_multiply) &&
+         strcmp(g->sites.items[n->site].module, "mlp") == 0;
+}
+
+static bool keeps_activation(const settings *s, int32_t layer)
+{
+  const bool *keeps = s->derived.layer_keeps_activation;
+  return keeps != NULL && keeps[layer] && !s->derived.layer_is_moe[layer];
+}
+
 void hf_keep_expensive(graph *g, const settings *s, region_id region, int32_t layer, node_id first,
                        tensor_id out)
 {
@@ -49,7 +63,8 @@ void hf_keep_expensive(graph *g, const settings *s, region_id region, int32_t la
   assert(layer >= 0 && layer < s->model.num_layers);
   for (node_id n = first; n < g->nodes.count; n++) {
     const graph_node *node = &g->nodes.items[n];
-    if (!is_kept(s, node) || !is_left(s, g, layer, node, tensor_storage(g, out))) continue;
+    bool expensive = is_kept(s, node) && is_left(s, g, layer, node, tensor_storage(g, out));
+    if (!expensive && !(keeps_activation(s, layer) && is_activation(g, node))) continue;
     for (int i = 0; i < NODE_OUTPUTS && node->outputs[i] != 0; i++)
       graph_region_cache(g, region, node->outputs[i]);
   }
