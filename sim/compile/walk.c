@@ -26,46 +26,13 @@ uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class,
 {
   assert(pool < STREAM_HOST && class < BUFFER_CLASSES);
   assert(bytes >= 0 && tensor < w->plan->tensors.count);
-  /* Member by member: of a copy, the CPU would have to wait for what has just been written. */
-  uint32_t made = w->rank->buffers.count;
-  plan_buffer *b = ARRAY_PUSH(&w->rank->buffers);
-  b->bytes = bytes;
-  b->tensor = tensor;
-  b->mark = w->mark;
-  b->purpose = (uint8_t) class;
-  b->stream = (uint8_t)pool;
-  b->filled = 0;
-  b->host_key = 0;
-  *ARRAY_PUSH(&w->references) = 1;
-  walk_emit(w, OP_ALLOC, pool, made);
-  return made;
+  return walk_take(w, bytes, tensor, (uint8_t) class, (uint8_t)pool, 0);
 }
 
 void walk_fill(walk *w, uint32_t buffer)
 {
   assert(buffer < w->rank->buffers.count);
   w->rank->buffers.items[buffer].filled = 1;
-}
-
-void walk_free(walk *w, uint32_t buffer)
-{
-  assert(buffer < w->references.count && !(w->references.items[buffer] & REFERENCE_EMPTIED) &&
-         "a buffer is freed once");
-  uint32_t marks =
-      (w->references.items[buffer] & ~(uint32_t)REFERENCE_EMPTIED) >> REFERENCE_MARK_SHIFT;
-  plan_stream pool = (plan_stream)w->rank->buffers.items[buffer].stream;
-  if (pool == STREAM_HOST)
-    walk_emit(w, OP_HOST_FREE, STREAM_HOST, buffer);
-  else
-    walk_emit(w, OP_FREE, pool, buffer)->operands = marks & ~(UINT32_C(1) << pool);
-}
-
-void walk_drop_reference(walk *w, uint32_t buffer)
-{
-  uint32_t *references = &w->references.items[buffer];
-  assert((*references & REFERENCE_COUNT) != 0 && "a dropped reference existed");
-  --*references;
-  if ((*references & (REFERENCE_COUNT | REFERENCE_EMPTIED)) == 0) walk_free(w, buffer);
 }
 
 void walk_mark_stream(walk *w, uint32_t buffer, plan_stream stream)
@@ -178,14 +145,4 @@ void walk_close_instance(walk *w, instance_id i)
   in->next_free = w->free_instances[i % w->chunk_count];
   w->free_instances[i % w->chunk_count] = in;
   w->instances[i] = NULL;
-}
-
-void walk_alloc_place(walk *w, const chunk_program *p, instance *in, place_id id)
-{
-  const program_place *what = &p->places.items[id];
-  assert(id > 0 && id < p->places.count);
-  assert(in->buffer_of[id] == NO_BUFFER && "a place refers to one buffer");
-  in->buffer_of[id] = walk_alloc(w, what->bytes, what->tensor, (buffer_class)what->purpose,
-                                 (plan_stream)what->stream);
-  if (what->filled) walk_fill(w, in->buffer_of[id]);
 }

@@ -164,6 +164,26 @@ static inline plan_op *walk_emit(walk *w, op_kind kind, plan_stream stream, uint
 uint32_t walk_new_buffer(walk *w, plan_buffer description);
 /* A buffer that exists when the iteration begins. */
 uint32_t walk_resident(walk *w, plan_buffer description);
+
+/* A device buffer; what is asked for was checked. */
+static inline uint32_t walk_take(walk *w, int64_t bytes, uint32_t tensor, uint8_t class,
+                                 uint8_t pool, uint8_t filled)
+{
+  /* Member by member: of a copy, the CPU would have to wait for what has just been written. */
+  uint32_t made = w->rank->buffers.count;
+  plan_buffer *b = ARRAY_PUSH(&w->rank->buffers);
+  b->bytes = bytes;
+  b->tensor = tensor;
+  b->mark = w->mark;
+  b->purpose = class;
+  b->stream = pool;
+  b->filled = filled;
+  b->host_key = 0;
+  *ARRAY_PUSH(&w->references) = 1;
+  walk_emit(w, OP_ALLOC, (plan_stream)pool, made);
+  return made;
+}
+
 uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class, plan_stream pool);
 /* The buffer has contents that no op writes. */
 void walk_fill(walk *w, uint32_t buffer);
@@ -195,8 +215,27 @@ static inline void walk_refer(walk *w, uint32_t buffer)
          "too many references");
   w->references.items[buffer]++;
 }
-void walk_drop_reference(walk *w, uint32_t buffer);
-void walk_free(walk *w, uint32_t buffer);
+
+static inline void walk_free(walk *w, uint32_t buffer)
+{
+  assert(buffer < w->references.count && !(w->references.items[buffer] & REFERENCE_EMPTIED) &&
+         "a buffer is freed once");
+  uint32_t marks =
+      (w->references.items[buffer] & ~(uint32_t)REFERENCE_EMPTIED) >> REFERENCE_MARK_SHIFT;
+  plan_stream pool = (plan_stream)w->rank->buffers.items[buffer].stream;
+  if (pool == STREAM_HOST)
+    walk_emit(w, OP_HOST_FREE, STREAM_HOST, buffer);
+  else
+    walk_emit(w, OP_FREE, pool, buffer)->operands = marks & ~(UINT32_C(1) << pool);
+}
+
+static inline void walk_drop_reference(walk *w, uint32_t buffer)
+{
+  uint32_t *references = &w->references.items[buffer];
+  assert((*references & REFERENCE_COUNT) != 0 && "a dropped reference existed");
+  if ((--*references & (REFERENCE_COUNT | REFERENCE_EMPTIED)) == 0) walk_free(w, buffer);
+}
+
 /* record_stream: when the buffer's last reference dies, its block is marked as used by `stream`. */
 void walk_mark_stream(walk *w, uint32_t buffer, plan_stream stream);
 /* The host waits for what was issued on the stream. */
@@ -211,7 +250,16 @@ void walk_host_read(walk *w, plan_stream stream);
 instance *walk_instance(const walk *w, instance_id i);
 instance *walk_open_instance(walk *w, instance_id i);
 void walk_close_instance(walk *w, instance_id i);
-void walk_alloc_place(walk *w, const chunk_program *p, instance *in, place_id id);
+
+static inline void walk_alloc_place(walk *w, const chunk_program *p, instance *in, place_id id)
+{
+  const program_place *what = &p->places.items[id]; /* lower_place has checked it */
+  assert(id > 0 && id < p->places.count);
+  assert(in->buffer_of[id] == NO_BUFFER && "a place refers to one buffer");
+  in->buffer_of[id] =
+      walk_take(w, what->bytes, what->tensor, what->purpose, what->stream, what->filled);
+}
+
 /* Drops the place's reference. Place 0, or a place without a buffer, is allowed. */
 void walk_drop_place(walk *w, instance_id i, place_id p);
 static inline void walk_drop(walk *w, instance *in, place_id p)

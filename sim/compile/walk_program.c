@@ -12,14 +12,19 @@
 #include "sim/compile/megatron_fsdp.h"
 #include "sim/compile/parameters.h"
 
-uint32_t walk_operand(const instance *in, uint32_t operand)
+static inline uint32_t buffer_of_operand(const instance *in, uint32_t operand)
 {
-  uint32_t buffer = operand & OPERAND_PARAMETER ? in->weight_of[operand & ~OPERAND_PARAMETER]
-                    : operand & OPERAND_PARAMETER_GRADIENT
-                        ? in->gradient_of[operand & ~OPERAND_PARAMETER_GRADIENT]
-                        : in->buffer_of[operand];
+  uint32_t buffer = operand < OPERAND_PARAMETER_GRADIENT ? in->buffer_of[operand]
+                    : operand & OPERAND_PARAMETER
+                        ? in->weight_of[operand & ~OPERAND_PARAMETER]
+                        : in->gradient_of[operand & ~OPERAND_PARAMETER_GRADIENT];
   assert(buffer != NO_BUFFER && "an operand that is not on the device");
   return buffer;
+}
+
+uint32_t walk_operand(const instance *in, uint32_t operand)
+{
+  return buffer_of_operand(in, operand);
 }
 
 static bool is_alone(const chunk_program *p, const instance *in, uint32_t operand)
@@ -50,21 +55,23 @@ static uint32_t call_of_copies(walk *w, const chunk_program *p, const instance *
 
 static void emit_step(walk *w, const program_step *step, uint32_t call, uint32_t first_operand)
 {
-  assert((step->op == OP_H2D || call < w->plan->calls.count) && step->stream < STREAM_HOST);
-  plan_op *made = walk_emit(w, (op_kind)step->op, (plan_stream)step->stream, call);
-  made->reads = step->reads;
-  made->writes = step->writes;
-  made->operands = first_operand;
-  made->site = step->site;
+  *ARRAY_PUSH(&w->rank->ops) = (plan_op){ .kind = step->op,
+                                          .stream = step->stream,
+                                          .reads = step->reads,
+                                          .writes = step->writes,
+                                          .arg = call,
+                                          .operands = first_operand,
+                                          .site = step->site };
 }
 
 static void run_step(walk *w, const chunk_program *p, const instance *in, const program_step *step)
 {
   uint32_t count = (uint32_t)step->reads + step->writes;
   uint32_t first = w->rank->operands.count;
-  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, count);
-  for (uint32_t i = 0; i < count; i++)
-    operands[i] = walk_operand(in, p->operands.items[step->operands + i]);
+  uint32_t *to = ARRAY_EXTEND(&w->rank->operands, count);
+  const uint32_t *from = p->operands.items + step->operands, *end = from + count;
+  while (from < end)
+    *to++ = buffer_of_operand(in, *from++);
   emit_step(w, step, step->views == 0 ? step->call : call_of_copies(w, p, in, step), first);
 }
 
@@ -132,15 +139,24 @@ static void host_sync(walk *w, event_id event, uint32_t flags)
     act_host_wait(w, event);
 }
 
+/* Whether it waits, or needs no op. */
+static inline bool is_step_done(walk *w, const chunk_program *p, instance *in,
+                                const instruction *step)
+{
+  return (step->kind == I_DEFERRED_STEP && deferred_take(w, p, in, &p->steps.items[step->a])) ||
+         (step->kind == I_ACCUMULATE && parameters_adopt(w, p, in, &p->steps.items[step->a]));
+}
+
 void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t from, uint32_t to)
 {
   const chunk_program *p = walk_program(w, id);
   instance *in = walk_instance(w, id);
   const offload_policy *policy = w->policy;
   assert(from <= to && to <= code->count);
-  for (uint32_t i = from; i < to; i++) {
-    uint32_t a = code->items[i].a, b = code->items[i].b;
-    switch ((instruction_kind)code->items[i].kind) {
+  const instruction *end = code->items + to;
+  for (const instruction *now = code->items + from; now < end; now++) {
+    uint32_t a = now->a, b = now->b;
+    switch ((instruction_kind)now->kind) {
     case I_ALLOC:
       if (policy->storage_begin != NULL) policy->storage_begin(w->state, w, id, a);
       walk_alloc_place(w, p, in, a);
@@ -153,12 +169,10 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
     case I_ATTRIBUTE: attributes_set(w, id, b, in->buffer_of[a]); break;
     case I_MARK: walk_mark_stream(w, in->buffer_of[a], (plan_stream)b); break;
     case I_REFILL: refill(w, p, in, &p->refills.items[a]); break;
-    case I_STEP: run_step(w, p, in, &p->steps.items[a]); break;
+    case I_STEP:
     case I_DEFERRED_STEP:
-      if (!deferred_take(w, p, in, &p->steps.items[a])) run_step(w, p, in, &p->steps.items[a]);
-      break;
     case I_ACCUMULATE:
-      if (!parameters_adopt(w, p, in, &p->steps.items[a])) run_step(w, p, in, &p->steps.items[a]);
+      if (!is_step_done(w, p, in, now)) run_step(w, p, in, &p->steps.items[a]);
       break;
     case I_JOIN: act_join(w, (plan_stream)a, (plan_stream)b); break;
     case I_HOST_SYNC:
