@@ -85,6 +85,7 @@ static walk walk_new(compilation *c, const settings *s, plan *p, uint32_t pp_ran
   w.memory = a;
   uint32_t instances = (uint32_t)s->derived.num_microbatches * w.chunk_count;
   assert(w.rank->ops.count == 0 && w.rank->marks.count == 1);
+  ARRAY_RESERVE(&w.references, w.rank->buffers.capacity);
   w.instances = ARENA_ARRAY(a, instance *, instances);
   w.free_instances = ARENA_ARRAY(a, instance *, w.chunk_count);
   w.entry_key = ARENA_ARRAY(a, uint32_t *, w.chunk_count);
