@@ -197,6 +197,7 @@ typedef struct turn {
   replay_result *in_order[ITERATION_KINDS]; /* by rank: the program-order figures, ... */
   bool knows_order;                         /* ... which further turns do not change */
   bool first_untimed; /* nothing waits, so the peaks of the first iteration need no times */
+  bool verifies;      /* in this turn: the first */
   plan_safety safety[ITERATION_KINDS];
   plan_modules modules[ITERATION_KINDS]; /* if peaks are explained */
   memory_ops *ops[ITERATION_KINDS];      /* by rank, while it is replayed */
@@ -479,8 +480,9 @@ static void time_iteration(turn *t, uint32_t kind)
   t->is_timed[kind] = true;
 }
 
-/* The steady iteration takes longest, so it comes first. */
-enum { TIME_STEADY, TIME_FIRST, VERIFY_STEADY, VERIFY_FIRST, PLAN_WORKS };
+/* The steady iteration takes longest, so it comes first. Verifying comes before timing: times stay, and then
+ * take the memory that it has used. */
+enum { VERIFY_STEADY, VERIFY_FIRST, TIME_STEADY, TIME_FIRST, PLAN_WORKS };
 
 static void work_on_plan(void *context, uint32_t work)
 {
@@ -491,9 +493,9 @@ static void work_on_plan(void *context, uint32_t work)
     time_iteration(t, ITERATION_STEADY);
   else if (work == TIME_FIRST && !t->is_timed[ITERATION_WARMUP] && !t->first_untimed)
     time_iteration(t, ITERATION_WARMUP);
-  else if (work == VERIFY_STEADY)
+  else if (work == VERIFY_STEADY && t->verifies)
     t->safety[ITERATION_STEADY] = plan_safety_of(steady, first, t->run->threads);
-  else if (work == VERIFY_FIRST)
+  else if (work == VERIFY_FIRST && t->verifies)
     t->safety[ITERATION_WARMUP] = plan_safety_of(first, NULL, t->run->threads);
 }
 
@@ -543,9 +545,9 @@ static bool needs_times(const turn *t)
 /* Holds found in one turn shift what comes after them; few turns find all but a few. */
 enum { MOST_TURNS = 6 };
 
-static bool take_turn(turn *t, bool verifies, diag *d)
+static bool take_turn(turn *t, diag *d)
 {
-  parallel_for(verifies ? PLAN_WORKS : VERIFY_STEADY, t->run->threads, work_on_plan, t);
+  parallel_for(PLAN_WORKS, t->run->threads, work_on_plan, t);
   if (!take_errors(t, d)) return false;
   parallel_for(t->ranks, t->run->threads, replay_rank, t);
   return true;
@@ -558,10 +560,12 @@ static bool take_turns(turn *t, diag *d)
   for (int kind = 0; kind < ITERATION_KINDS && t->run->explains_peaks; kind++)
     t->modules[kind] = plan_modules_of(&t->run->common->compiled[kind].plan, &t->memory[kind]);
   t->first_untimed = !needs_times(t);
-  if (!take_turn(t, t->run->verifies, d)) return false;
+  t->verifies = t->run->verifies;
+  if (!take_turn(t, d)) return false;
   t->knows_order = true;
+  t->verifies = false;
   for (int i = 1; i < MOST_TURNS && !can_never_fit(t) && !is_settled(t); i++)
-    if (!take_turn(t, false, d)) return false;
+    if (!take_turn(t, d)) return false;
   if (t->run->verifies)
     t->run->safety = safety_summary_of(&t->safety[ITERATION_WARMUP], &t->safety[ITERATION_STEADY]);
   return true;
