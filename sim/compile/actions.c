@@ -10,8 +10,9 @@ static const plan_view whole = { .whole = 1 };
 entry_place act_place(const walk *w, instance_id i, uint32_t entry)
 {
   const instance *in = walk_instance(w, i);
-  assert(entry > 0 && entry < walk_program(w, i)->entries.count);
-  place_id p = walk_program(w, i)->entry_places.items[entry];
+  const chunk_program *program = walk_program(w, i);
+  assert(entry > 0 && entry < program->entries.count);
+  place_id p = program->entry_places.items[entry];
   if (in->buffer_of[p] != NO_BUFFER) return PLACE_DEVICE;
   if (in->host_of[entry] != NO_BUFFER) return PLACE_HOST;
   return in->file_of[entry] != NO_BUFFER ? PLACE_FILE : PLACE_NONE;

@@ -89,12 +89,6 @@ void walk_mark(walk *w, mark_kind direction, instance_id i)
 
 /* ---- instances --------------------------------------------------------------------------------- */
 
-instance *walk_instance(const walk *w, instance_id i)
-{
-  assert(w->instances[i] != NULL && "a chunk that is not in flight");
-  return w->instances[i];
-}
-
 static instance *new_instance(walk *w, uint32_t chunk)
 {
   assert(chunk < w->chunk_count);

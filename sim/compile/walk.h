@@ -247,7 +247,12 @@ void walk_host_read(walk *w, plan_stream stream);
 
 /* An instance in flight. Open it before its first use; close it after its last send, when it refers
  * to nothing. */
-instance *walk_instance(const walk *w, instance_id i);
+static inline instance *walk_instance(const walk *w, instance_id i)
+{
+  assert(w->instances[i] != NULL && "a chunk that is not in flight");
+  return w->instances[i];
+}
+
 instance *walk_open_instance(walk *w, instance_id i);
 void walk_close_instance(walk *w, instance_id i);
 
