@@ -29,7 +29,10 @@ void block_store_init(block_store *s, const allocator_options *options)
 {
   assert((options->driver.give == NULL) == (options->driver.take_back == NULL));
   memset(s, 0, sizeof *s);
-  s->blocks.unused = BLOCK_NONE;
+  *ARRAY_PUSH(&s->blocks) =
+      (memory_block){ .address = INT64_MAX, .size_bytes = INT64_MAX, .state = BLOCK_USED };
+  s->least_rest_bytes[0] = SMALL_SPLIT_MINIMUM;
+  s->least_rest_bytes[1] = options->expandable_segments ? SMALL_SPLIT_MINIMUM : LARGE_SPLIT_MINIMUM;
   s->next_address = SEGMENT_ALIGNMENT;
   s->capacity_bytes = options->capacity_bytes;
   s->driver = options->driver;
@@ -42,7 +45,7 @@ static bool blocks_hold(const block_store *s)
 {
   int64_t reserved_bytes = 0;
 
-  for (uint32_t b = 0; b < s->blocks.count; b++) {
+  for (uint32_t b = BLOCK_NONE + 1; b < s->blocks.count; b++) {
     const memory_block *v = &s->blocks.items[b];
     if (v->size_bytes == 0) continue; /* an unused record */
     if (v->state != BLOCK_UNMAPPED) reserved_bytes += v->size_bytes;
@@ -93,7 +96,6 @@ void block_store_add_pool(block_store *s, uint32_t pool)
 {
   assert(pool < ALLOCATOR_POOLS && s->pools[pool] == NULL);
   s->pools[pool] = zeroed_pool();
-  free_bins_init(&s->pools[pool]->bins);
 }
 
 /* ---- block records ---- */
@@ -152,7 +154,7 @@ static inline uint32_t cut(block_store *s, uint32_t b, int64_t size_bytes, block
   r->event_count = 0;
   r->pool = v->pool;
   r->state = (uint8_t)state;
-  if (v->next != BLOCK_NONE) at(s, v->next)->previous = rest;
+  at(s, v->next)->previous = rest;
   v->next = rest;
   v->size_bytes = size_bytes;
   return rest;
@@ -198,35 +200,30 @@ static inline void merge(block_store *s, uint32_t b, uint32_t neighbour)
   if (v->previous == neighbour) {
     v->address = n->address;
     v->previous = n->previous;
-    if (v->previous != BLOCK_NONE) blocks[v->previous].next = b;
+    blocks[v->previous].next = b;
   } else {
     v->next = n->next;
-    if (v->next != BLOCK_NONE) blocks[v->next].previous = b;
+    blocks[v->next].previous = b;
   }
   delete_block(s, neighbour);
 }
 
 static inline bool is_in_state(const block_store *s, uint32_t b, block_state state)
 {
-  return b != BLOCK_NONE && s->blocks.items[b].state == state;
+  return s->blocks.items[b].state == state;
 }
 
-void block_put_free(block_store *s, uint32_t b)
+static inline void merge_free(block_store *s, uint32_t b, uint32_t neighbour)
 {
-  memory_block *blocks = s->blocks.items;
-  free_bins *bins = &s->pools[blocks[b].pool]->bins;
-  uint32_t previous = blocks[b].previous, next = blocks[b].next;
-  assert(blocks[b].state != BLOCK_FREE && blocks[b].event_count == 0);
-  blocks[b].state = BLOCK_FREE;
-  if (is_in_state(s, previous, BLOCK_FREE)) {
-    free_bins_remove(bins, blocks, previous);
-    merge(s, b, previous);
-  }
-  if (is_in_state(s, next, BLOCK_FREE)) {
-    free_bins_remove(bins, blocks, next);
-    merge(s, b, next);
-  }
-  free_bins_insert(bins, blocks, b);
+  free_remove(s, neighbour);
+  merge(s, b, neighbour);
+}
+
+void block_merge_free(block_store *s, uint32_t b, bool previous_is_free, bool next_is_free)
+{
+  assert(at(s, b)->state == BLOCK_FREE && (previous_is_free || next_is_free));
+  if (previous_is_free) merge_free(s, b, at(s, b)->previous);
+  if (next_is_free) merge_free(s, b, at(s, b)->next);
 }
 
 /* Makes a block without memory, which is in no list, UNMAPPED, merged with such neighbours. */
@@ -241,14 +238,10 @@ static void put_unmapped(block_store *s, uint32_t b)
   at(s, b)->state = BLOCK_UNMAPPED;
 }
 
-/* Cuts a FREE block that is in no list to `size_bytes`, and frees the rest, if that can be a block. */
-static inline void cut_to(block_store *s, uint32_t b, int64_t size_bytes)
+void block_cut_off_rest(block_store *s, uint32_t b, int64_t size_bytes)
 {
-  int64_t rest = at(s, b)->size_bytes - size_bytes;
-  bool fine = s->expandable || !pool_is_large(at(s, b)->pool);
-  assert(rest >= 0 && at(s, b)->state == BLOCK_FREE && "the rest merges with no neighbour");
-  if (rest >= (fine ? SMALL_SPLIT_MINIMUM : LARGE_SPLIT_MINIMUM))
-    free_insert(s, cut(s, b, size_bytes, BLOCK_FREE));
+  assert(at(s, b)->state == BLOCK_FREE && "the rest merges with no neighbour");
+  free_insert(s, cut(s, b, size_bytes, BLOCK_FREE));
 }
 
 /* ---- best fit ---- */
@@ -256,17 +249,15 @@ static inline void cut_to(block_store *s, uint32_t b, int64_t size_bytes)
 /* The size to which the block could grow in place. */
 static int64_t expandable_size(block_store *s, uint32_t b)
 {
-  const memory_block *v = at(s, b);
-
-  if (v->next != BLOCK_NONE && at(s, v->next)->state == BLOCK_UNMAPPED)
-    return v->size_bytes + at(s, v->next)->size_bytes;
-  return v->size_bytes;
+  const memory_block *v = at(s, b), *next = at(s, v->next);
+  return v->size_bytes + (next->state == BLOCK_UNMAPPED ? next->size_bytes : 0);
 }
 
 /* The first block from the best fit on whose successor in the bins could not grow less. Few blocks can grow:
  * those before unmapped space. */
-static uint32_t take_expandable_fit(block_store *s, block_pool *pool, int64_t size_bytes)
+uint32_t block_take_expandable_fit(block_store *s, uint32_t pool_number, int64_t size_bytes)
 {
+  block_pool *pool = s->pools[pool_number];
   uint32_t best = free_bins_take(&pool->bins, s->blocks.items, size_bytes);
   if (best == BLOCK_NONE || expandable_size(s, best) == at(s, best)->size_bytes) return best;
   free_place place;
@@ -281,15 +272,6 @@ static uint32_t take_expandable_fit(block_store *s, block_pool *pool, int64_t si
   assert(at(s, best)->size_bytes >= size_bytes);
   free_remove(s, best);
   return best;
-}
-
-uint32_t block_take_best_fit(block_store *s, uint32_t pool_number, int64_t size_bytes)
-{
-  block_pool *pool = s->pools[pool_number];
-  uint32_t b = s->expandable ? take_expandable_fit(s, pool, size_bytes)
-                             : free_bins_take(&pool->bins, s->blocks.items, size_bytes);
-  if (b != BLOCK_NONE) cut_to(s, b, size_bytes);
-  return b;
 }
 
 /* ---- the driver ---- */
@@ -357,7 +339,7 @@ static int64_t space_bytes(const block_store *s, uint32_t pool, int64_t size_byt
 
 static bool usable(block_store *s, uint32_t b)
 {
-  return b != BLOCK_NONE && (at(s, b)->state == BLOCK_FREE || at(s, b)->state == BLOCK_UNMAPPED);
+  return at(s, b)->state == BLOCK_FREE || at(s, b)->state == BLOCK_UNMAPPED;
 }
 
 /* Whether `b` and the free and unmapped blocks right after it together have `size_bytes`. */
@@ -433,7 +415,7 @@ static uint32_t take_segment(block_store *s, uint32_t pool, int64_t size_bytes)
 uint32_t block_take_from_driver(block_store *s, uint32_t pool, int64_t size_bytes)
 {
   uint32_t b = (s->expandable ? take_expandable : take_segment)(s, pool, size_bytes);
-  if (b != BLOCK_NONE) cut_to(s, b, size_bytes);
+  if (b != BLOCK_NONE) block_cut_to(s, b, size_bytes);
   return b;
 }
 

@@ -22,7 +22,7 @@ enum {
   ALLOCATOR_POOLS = 2 * ALLOCATOR_MAX_STREAMS,
 };
 
-/* Blocks by index; unused records are a list through `next`. */
+/* Blocks by index, from 1 on; unused records are a list through `next`. */
 typedef struct block_array {
   memory_block *items;
   uint32_t count, capacity;
@@ -49,6 +49,7 @@ typedef struct block_store {
   allocator_measure reserved;
   uint64_t driver_allocs, driver_frees;
   allocator_driver driver;
+  int64_t least_rest_bytes[2]; /* of small and large pools: a smaller rest is not cut off */
   bool expandable;
 } block_store;
 
@@ -64,17 +65,50 @@ static inline bool pool_is_large(uint32_t pool)
 /* The pool of that number, which a request uses first. */
 void block_store_add_pool(block_store *s, uint32_t pool);
 
-/* Takes the best fit, cut to `size_bytes` if the rest can be a block: FREE, in no list. BLOCK_NONE: no free
- * block is large enough. */
-uint32_t block_take_best_fit(block_store *s, uint32_t pool, int64_t size_bytes);
-
-/* The same with new memory from the driver; BLOCK_NONE when the driver refuses. */
+/* Memory from the driver, as block_take_best_fit takes a block; BLOCK_NONE when the driver refuses. */
 uint32_t block_take_from_driver(block_store *s, uint32_t pool, int64_t size_bytes);
-
-/* Frees a USED or WAITING block, merged with its free neighbours. */
-void block_put_free(block_store *s, uint32_t b);
 
 /* Releases wholly free segments, or granules, to the driver. */
 void block_store_empty_cache(block_store *s);
+
+/* ---- what each request and each free does: inline, so that half of them call nothing ---- */
+
+/* The best fit of an expandable segment, not cut; BLOCK_NONE if there is none. */
+uint32_t block_take_expandable_fit(block_store *s, uint32_t pool, int64_t size_bytes);
+
+/* Cuts a FREE block that is in no list to `size_bytes`, and frees the rest. */
+void block_cut_off_rest(block_store *s, uint32_t b, int64_t size_bytes);
+
+/* Merges a FREE block that is in no list with the neighbours that are free. */
+void block_merge_free(block_store *s, uint32_t b, bool previous_is_free, bool next_is_free);
+
+/* The same if the rest can be a block. */
+static inline void block_cut_to(block_store *s, uint32_t b, int64_t size_bytes)
+{
+  const memory_block *v = &s->blocks.items[b];
+  if (v->size_bytes - size_bytes >= s->least_rest_bytes[pool_is_large(v->pool)])
+    block_cut_off_rest(s, b, size_bytes);
+}
+
+/* Takes the best fit, cut to `size_bytes`: FREE, in no list. BLOCK_NONE: no free block is large enough. */
+static inline uint32_t block_take_best_fit(block_store *s, uint32_t pool, int64_t size_bytes)
+{
+  uint32_t b = s->expandable ? block_take_expandable_fit(s, pool, size_bytes)
+                             : free_bins_take(&s->pools[pool]->bins, s->blocks.items, size_bytes);
+  if (b != BLOCK_NONE) block_cut_to(s, b, size_bytes);
+  return b;
+}
+
+/* Frees a USED or WAITING block, merged with its free neighbours. */
+static inline void block_put_free(block_store *s, uint32_t b)
+{
+  memory_block *blocks = s->blocks.items, *v = &blocks[b];
+  bool previous_is_free = blocks[v->previous].state == BLOCK_FREE;
+  bool next_is_free = blocks[v->next].state == BLOCK_FREE;
+  assert(v->state != BLOCK_FREE && v->event_count == 0);
+  v->state = BLOCK_FREE;
+  if (previous_is_free | next_is_free) block_merge_free(s, b, previous_is_free, next_is_free);
+  free_bins_insert(&s->pools[v->pool]->bins, blocks, b);
+}
 
 #endif

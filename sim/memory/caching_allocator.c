@@ -74,7 +74,7 @@ void caching_allocator_delete(caching_allocator *a)
 static inline void count_up(allocator_measure *m, int64_t bytes)
 {
   m->current_bytes += bytes;
-  m->peak_bytes = max_i64(m->current_bytes, m->peak_bytes);
+  if (m->current_bytes > m->peak_bytes) m->peak_bytes = m->current_bytes;
 }
 
 static inline void count_down(allocator_measure *m, int64_t bytes)
@@ -92,6 +92,11 @@ static void copy_driver_counts(caching_allocator *a)
   assert(a->stats.allocated.current_bytes <= a->stats.active.current_bytes);
   assert(a->stats.active.current_bytes <= a->stats.reserved.current_bytes);
   assert(a->stats.reserved.current_bytes <= a->options.capacity_bytes);
+}
+
+static inline bool is_record(const caching_allocator *a, uint32_t block)
+{
+  return block != BLOCK_NONE && block < a->store.blocks.count;
 }
 
 /* ---- events ---- */
@@ -236,7 +241,7 @@ static inline void count_free(caching_allocator *a, const memory_block *v)
 void caching_allocator_free(caching_allocator *a, uint32_t block)
 {
   if (block == ALLOCATOR_NO_BLOCK) return;
-  assert(block < a->store.blocks.count);
+  assert(is_record(a, block));
   count_free(a, &a->store.blocks.items[block]);
   return_block(a, block);
 }
@@ -275,7 +280,7 @@ void caching_allocator_free_after(caching_allocator *a, uint32_t block, const al
                                   uint32_t use_count)
 {
   if (block == ALLOCATOR_NO_BLOCK) return;
-  assert(block < a->store.blocks.count);
+  assert(is_record(a, block));
   count_free(a, &a->store.blocks.items[block]);
   if (!a->options.return_at_once && wait_for_uses(a, block, uses, use_count))
     a->store.blocks.items[block].state = BLOCK_WAITING;
@@ -310,12 +315,12 @@ void caching_allocator_reset_peaks(caching_allocator *a)
 
 int64_t caching_allocator_block_address(const caching_allocator *a, uint32_t block)
 {
-  assert(block < a->store.blocks.count && a->store.blocks.items[block].size_bytes > 0);
+  assert(is_record(a, block) && a->store.blocks.items[block].size_bytes > 0);
   return a->store.blocks.items[block].address;
 }
 
 int64_t caching_allocator_block_bytes(const caching_allocator *a, uint32_t block)
 {
-  assert(block < a->store.blocks.count && a->store.blocks.items[block].size_bytes > 0);
+  assert(is_record(a, block) && a->store.blocks.items[block].size_bytes > 0);
   return a->store.blocks.items[block].size_bytes;
 }

@@ -1,14 +1,5 @@
 #include "sim/memory/free_bins.h"
 
-#include <string.h>
-
-void free_bins_init(free_bins *f)
-{
-  memset(f, 0, sizeof *f);
-  for (uint32_t i = 0; i < FREE_BIN_COUNT; i++)
-    f->first[i] = BLOCK_NONE;
-}
-
 /* The first block of the first bin from `bin` on that is not empty. */
 static bool first_from(const free_bins *f, uint32_t bin, free_place *place)
 {

@@ -23,12 +23,11 @@ enum {
   FREE_BIN_SUB_BITS = 4,  /* bins an octave, as a power of two */
 };
 
+/* Empty when zeroed. */
 typedef struct free_bins {
   uint64_t words[FREE_BIN_WORDS]; /* a bit for each bin that is not empty */
   uint32_t first[FREE_BIN_COUNT]; /* BLOCK_NONE: the bin is empty */
 } free_bins;
-
-void free_bins_init(free_bins *f);
 
 /* A place in the order. Valid until the next insertion or removal. */
 typedef struct free_place {
@@ -51,12 +50,13 @@ bool free_bins_hold(const free_bins *f, const memory_block *blocks);
 /* ---- what the allocator does several times for a request: inline, and without branches that the CPU could
  * not predict, where that is possible ---- */
 
-/* Exact below 2^SUB_BITS units, then the octave and the SUB_BITS bits after the leading one. */
+/* Exact below 2^SUB_BITS units, which are not shifted, then the octave and the SUB_BITS bits after the
+ * leading one. */
 static inline uint32_t free_bin_of(int64_t size_bytes)
 {
   uint64_t units = (uint64_t)size_bytes >> FREE_BIN_UNIT_BITS;
-  if (units < (1u << FREE_BIN_SUB_BITS)) return (uint32_t)units;
-  uint32_t shift = 63u - (uint32_t)__builtin_clzll(units) - FREE_BIN_SUB_BITS;
+  uint64_t octave_of = units | 1u << FREE_BIN_SUB_BITS;
+  uint32_t shift = 63u - (uint32_t)__builtin_clzll(octave_of) - FREE_BIN_SUB_BITS;
   return (shift << FREE_BIN_SUB_BITS) + (uint32_t)(units >> shift);
 }
 
@@ -87,7 +87,7 @@ static inline void free_bins_insert(free_bins *f, memory_block *blocks, uint32_t
   uint32_t bin = free_bin_of(b->size_bytes), *link = &f->first[bin];
   assert(b->size_bytes > 0 && b->state == BLOCK_FREE);
   f->words[bin / 64] |= UINT64_C(1) << (bin % 64);
-  while (*link != BLOCK_NONE && free_block_precedes(&blocks[*link], b))
+  while (free_block_precedes(&blocks[*link], b))
     link = &blocks[*link].next_free;
   assert(*link != block && "it is not there yet");
   b->next_free = *link;
@@ -118,7 +118,7 @@ static inline uint32_t free_bins_take(free_bins *f, memory_block *blocks, int64_
 {
   uint32_t bin = free_bin_of(size_bytes), *link = &f->first[bin];
   assert(size_bytes > 0);
-  while (*link != BLOCK_NONE && blocks[*link].size_bytes < size_bytes)
+  while (blocks[*link].size_bytes < size_bytes)
     link = &blocks[*link].next_free;
   if (*link == BLOCK_NONE) {
     if (!free_bins_next_bin(f, bin + 1, &bin)) return BLOCK_NONE;

@@ -4,7 +4,10 @@
 
 #include "sim/memory/caching_allocator.h"
 
-#define BLOCK_NONE ALLOCATOR_NO_BLOCK
+/* Record 0 is no block: the neighbour before a segment's first block and after its last, and the end of
+ * each list. It is in use for ever and larger than any block, so that neighbours merge and lists are walked
+ * without asking whether they are there; what is written to its links is never read. */
+#define BLOCK_NONE 0u
 
 typedef enum block_state { BLOCK_FREE, BLOCK_USED, BLOCK_WAITING, BLOCK_UNMAPPED } block_state;
 
@@ -12,7 +15,7 @@ typedef enum block_state { BLOCK_FREE, BLOCK_USED, BLOCK_WAITING, BLOCK_UNMAPPED
 typedef struct memory_block {
   int64_t address;
   int64_t size_bytes;      /* a multiple of 512; 0: an unused record */
-  uint32_t previous, next; /* neighbours in the segment, BLOCK_NONE at its ends */
+  uint32_t previous, next; /* neighbours in the segment */
   union {
     uint32_t tail_bytes; /* USED, WAITING: size less rounded request */
     uint32_t next_free;  /* FREE, in a bin: the next one there (free_bins.h) */
