@@ -65,7 +65,8 @@ static void walk(memory_ops *m, issued *so_far, uint32_t from, uint32_t end)
       if (o->stream != STREAM_HOST) note_issued(so_far, o, i);
       continue;
     }
-    *to = (memory_op){ i, o->arg, m->uses.count, 0, how & KIND_BITS };
+    *to = memory_op_of(&m->plan->buffers.items[o->arg], o->arg, i, how & KIND_BITS);
+    to->first_use = m->uses.count;
     if (o->kind == OP_FREE && o->operands != 0) add_uses(m, to, so_far, o->operands);
     if (o->kind == OP_HOST_FREE) add_host_use(m, to, so_far);
     to++;

@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "sim/base/units.h"
+#include "sim/memory/caching_allocator.h"
 #include "sim/plan/plan.h"
 
 typedef enum memory_op_kind {
@@ -27,12 +29,25 @@ typedef struct memory_use {
 } memory_use;
 
 typedef struct memory_op {
-  uint32_t op; /* in the rank's plan */
+  int64_t bytes; /* of the buffer, rounded up as blocks are */
+  uint32_t op;   /* in the rank's plan */
   uint32_t buffer;
   uint32_t first_use; /* of the `use_count` rows of `uses` that a returned block waits for */
   uint8_t use_count;
-  uint8_t kind; /* memory_op_kind */
+  uint8_t kind;   /* memory_op_kind */
+  uint8_t stream; /* of the buffer */
 } memory_op;
+
+/* The op takes the buffer, or returns it and waits for nothing. */
+static inline memory_op memory_op_of(const plan_buffer *b, uint32_t buffer, uint32_t op,
+                                     memory_op_kind kind)
+{
+  return (memory_op){ .bytes = round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES),
+                      .op = op,
+                      .buffer = buffer,
+                      .kind = (uint8_t)kind,
+                      .stream = b->stream };
+}
 
 /* Of a plan that must outlive it. Empty when zeroed. */
 typedef struct memory_ops {

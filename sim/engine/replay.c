@@ -26,6 +26,9 @@ typedef struct clock_events {
 
 #define NO_OP MEMORY_NO_OP
 
+/* A few calls in an iteration: not inline, so that the ops of each iteration save few registers. */
+#define SELDOM __attribute__((cold, noinline))
+
 /* A buffer that an iteration finds or leaves, with its blocks in both allocators. */
 typedef struct lasting_buffer {
   plan_buffer what; /* its plan may be gone */
@@ -195,8 +198,9 @@ typedef struct pass {
   uint32_t issued;
   uint32_t last_awaited; /* the op that ends last of those that freed blocks wait for */
   const allocator_stats *on_clock_stats, *order_stats;
-  uint64_t driver_calls, retries; /* so far */
-  bool again;                     /* the program-order figures stay those of the iteration before */
+  const allocator_stats *tail_stats; /* of blocks in program order that may have tails, or NULL */
+  uint64_t driver_calls, retries;    /* so far */
+  bool again; /* the program-order figures stay those of the iteration before */
   replay_result out;
 } pass;
 
@@ -211,26 +215,9 @@ static const allocator_stats *stats_in_order(const replay *r)
   return r->options.one_allocator ? caching_allocator_stats(r->on_clock) : &r->counted;
 }
 
-static void count(allocator_measure *m, int64_t bytes)
-{
-  m->current_bytes += bytes;
-  assert(m->current_bytes >= 0 && m->current_bytes % ALLOCATOR_ROUNDING_BYTES == 0);
-  m->peak_bytes = max_i64(m->peak_bytes, m->current_bytes);
-}
-
 static const plan_buffer *buffer_of(const pass *p, const memory_op *m)
 {
   return &p->plan->buffers.items[m->buffer];
-}
-
-static int64_t rounded_bytes(const pass *p, const memory_op *m)
-{
-  return round_up(buffer_of(p, m)->bytes, ALLOCATOR_ROUNDING_BYTES);
-}
-
-static bool may_have_tail(const replay *r, int64_t bytes)
-{
-  return r->in_order != NULL && bytes > ALLOCATOR_SMALL_BYTES;
 }
 
 static void note_allocated(pass *p, uint32_t op)
@@ -243,42 +230,44 @@ static void note_allocated(pass *p, uint32_t op)
 }
 
 /* Tails are what the allocator has allocated beyond requests. */
-static void count_in_order(replay *r, int64_t bytes)
+static inline void count_in_order(pass *p, int64_t bytes)
 {
-  int64_t tails_bytes = 0;
-  if (r->in_order != NULL) {
-    const allocator_stats *s = caching_allocator_stats(r->in_order);
-    tails_bytes = s->allocated.current_bytes - s->requested.current_bytes;
-  }
-  count(&r->counted.requested, bytes);
-  count(&r->counted.allocated,
-        r->counted.requested.current_bytes + tails_bytes - r->counted.allocated.current_bytes);
+  allocator_stats *counted = &p->r->counted;
+  const allocator_stats *s = p->tail_stats;
+  int64_t tails_bytes = s != NULL ? s->allocated.current_bytes - s->requested.current_bytes : 0;
+  counted->requested.current_bytes += bytes;
+  counted->allocated.current_bytes = counted->requested.current_bytes + tails_bytes;
+  assert(counted->requested.current_bytes >= 0 && tails_bytes >= 0);
 }
 
-static void take_in_order(pass *p, const memory_op *m)
+static inline void note_peak(allocator_measure *m)
+{
+  if (m->current_bytes > m->peak_bytes) m->peak_bytes = m->current_bytes;
+}
+
+static inline void take_in_order(pass *p, const memory_op *m)
 {
   replay *r = p->r;
-  int64_t bytes = rounded_bytes(p, m);
   uint32_t *block = &p->in_order[m->buffer];
   assert(*block == NOT_ALIVE && "a buffer is allocated once");
   *block = ALLOCATOR_NO_BLOCK;
-  if (may_have_tail(r, bytes)) {
-    allocator_status status =
-        caching_allocator_alloc(r->in_order, buffer_of(p, m)->stream, bytes, block);
+  if (p->tail_stats != NULL && m->bytes > ALLOCATOR_SMALL_BYTES) {
+    allocator_status status = caching_allocator_alloc(r->in_order, m->stream, m->bytes, block);
     assert(status == ALLOCATOR_OK && "unlimited memory refuses no request");
     (void)status;
   }
-  count_in_order(r, bytes);
+  count_in_order(p, m->bytes);
+  note_peak(&r->counted.requested);
+  note_peak(&r->counted.allocated);
   note_allocated(p, m->op);
 }
 
-static void return_in_order(pass *p, const memory_op *m)
+static inline void return_in_order(pass *p, const memory_op *m)
 {
-  replay *r = p->r;
   uint32_t *block = &p->in_order[m->buffer];
   assert(*block != NOT_ALIVE && "... and freed once");
-  if (*block != ALLOCATOR_NO_BLOCK) caching_allocator_free(r->in_order, *block);
-  count_in_order(r, -rounded_bytes(p, m));
+  if (*block != ALLOCATOR_NO_BLOCK) caching_allocator_free(p->r->in_order, *block);
+  count_in_order(p, -m->bytes);
   *block = NOT_ALIVE;
 }
 
@@ -303,8 +292,8 @@ static void run_in_order(pass *p)
   int64_t *curve = p->r->curve != NULL ? p->r->curve->allocated_bytes : NULL;
   const allocator_measure *allocated = &stats_in_order(p->r)->allocated;
   uint32_t drawn = 0;
-  for (uint32_t i = 0; i < p->ops->ops.count; i++) {
-    const memory_op *m = &p->ops->ops.items[i];
+  const memory_op *m = p->ops->ops.items, *end = m + p->ops->ops.count;
+  for (; m < end; m++) {
     if (curve != NULL) draw(curve, &drawn, m->op, allocated->current_bytes);
     if (m->kind == MEMORY_TAKE)
       take_in_order(p, m);
@@ -372,25 +361,24 @@ static void note_driver_calls(pass *p, const memory_op *m, uint64_t calls, bool 
     *ARRAY_PUSH(&p->r->refused) =
         (host_hold){ .at = m->op,
                      .until = refused && p->timeline != NULL
-                                  ? awaited_to_give_back(p, m->op, buffer_of(p, m)->stream)
+                                  ? awaited_to_give_back(p, m->op, m->stream)
                                   : HOLD_FOR_NOTHING,
                      .driver_calls = (uint32_t)calls };
 }
 
 /* The host thread waits for what uses freed blocks, and asks again. */
-static allocator_status ask_again(pass *p, const memory_op *m)
+static SELDOM allocator_status ask_again(pass *p, const memory_op *m)
 {
-  const plan_buffer *b = buffer_of(p, m);
   p->r->events.waited = true;
-  allocator_status status = caching_allocator_alloc_after_events(p->r->on_clock, b->stream,
-                                                                 b->bytes, &p->on_clock[m->buffer]);
+  allocator_status status = caching_allocator_alloc_after_events(p->r->on_clock, m->stream,
+                                                                 m->bytes, &p->on_clock[m->buffer]);
   p->r->events.waited = false;
   assert(status != ALLOCATOR_NEEDS_EVENTS);
   return status;
 }
 
 /* What came of a request that needed the driver, or that even the driver has no memory for. */
-static void note_driver(pass *p, const memory_op *m, allocator_status status)
+static SELDOM void note_driver(pass *p, const memory_op *m, allocator_status status)
 {
   const allocator_stats *stats = p->on_clock_stats;
   uint64_t calls = driver_calls(stats) - p->driver_calls;
@@ -405,10 +393,9 @@ static void note_driver(pass *p, const memory_op *m, allocator_status status)
 
 static inline void take_block(pass *p, const memory_op *m)
 {
-  const plan_buffer *b = buffer_of(p, m);
   p->r->events.op = m->op;
   allocator_status status =
-      caching_allocator_alloc(p->r->on_clock, b->stream, b->bytes, &p->on_clock[m->buffer]);
+      caching_allocator_alloc(p->r->on_clock, m->stream, m->bytes, &p->on_clock[m->buffer]);
   if (status == ALLOCATOR_NEEDS_EVENTS) status = ask_again(p, m);
   if (status != ALLOCATOR_OK || driver_calls(p->on_clock_stats) != p->driver_calls)
     note_driver(p, m, status);
@@ -526,7 +513,7 @@ static bool is_on_host(const plan_buffer *b)
 static void take_new_resident(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
-  memory_op taken = { .buffer = id, .kind = is_on_host(b) ? MEMORY_HOST_TAKE : MEMORY_TAKE };
+  memory_op taken = memory_op_of(b, id, 0, is_on_host(b) ? MEMORY_HOST_TAKE : MEMORY_TAKE);
   assert(id < p->plan->residents);
   if (p->in_order != NULL) (is_on_host(b) ? note_on_host : take_in_order)(p, &taken);
   if (runs_on_clock(p)) (is_on_host(b) ? host_take : take_on_clock)(p, &taken);
@@ -660,6 +647,7 @@ static pass begin_iteration(replay *r, const memory_ops *m, const rank_timeline 
   r->refused.count = 0;
   p.on_clock_stats = caching_allocator_stats(r->on_clock);
   p.order_stats = stats_in_order(r);
+  if (r->in_order != NULL) p.tail_stats = caching_allocator_stats(r->in_order);
   p.driver_calls = driver_calls(p.on_clock_stats);
   p.retries = p.on_clock_stats->retries;
   p.on_clock = new_blocks(m->plan);

@@ -14,6 +14,8 @@ static void assert_same_lists(const memory_ops *a, const memory_ops *b)
     const memory_op *x = &a->ops.items[i], *y = &b->ops.items[i];
     assert_int_equal(x->op, y->op);
     assert_int_equal(x->buffer, y->buffer);
+    assert_int_equal(x->bytes, y->bytes);
+    assert_int_equal(x->stream, y->stream);
     assert_int_equal(x->kind, y->kind);
     assert_int_equal(x->use_count, y->use_count);
     assert_int_equal(x->first_use, y->first_use);
@@ -68,7 +70,7 @@ static void test_uses(void **state)
   arena a = { 0 };
   plan p = plan_new(1, &a);
   rank_plan *r = &p.ranks[0];
-  uint32_t block = add_buffer(r, 512, STREAM_COMPUTE), hosts[3];
+  uint32_t block = add_buffer(r, 511, STREAM_COMPUTE), hosts[3];
   add_op(r, OP_ALLOC, STREAM_COMPUTE, block);
   for (int i = 0; i < 3; i++) {
     hosts[i] = add_buffer(r, 512, STREAM_HOST);
@@ -91,6 +93,8 @@ static void test_uses(void **state)
   for (int i = 0; i < 8; i++) {
     assert_int_equal(m.ops.items[i].kind, kinds[i]);
     assert_int_equal(m.ops.items[i].use_count, uses[i]);
+    assert_int_equal(m.ops.items[i].bytes, 512);
+    assert_int_equal(m.ops.items[i].stream, i == 0 || i == 4 ? STREAM_COMPUTE : STREAM_HOST);
   }
   assert_int_equal(m.uses.count, 3);
   assert_true(m.uses.items[0].stream == STREAM_D2H && m.uses.items[0].op == MEMORY_NO_OP);
