@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/base/units.h"
 #include "sim/compile/collectives.h"
 #include "sim/compile/lower.h"
 #include "sim/compile/parts.h"
@@ -112,9 +113,19 @@ static int64_t operand_bytes(const emitter *e, uint32_t operand)
                          : e->program->places.items[operand].bytes;
 }
 
+/* A kernel that sees a part of a buffer touches no more of it. Elements that a view repeats count as often as
+ * it has them, up to the size of the buffer. */
+static int64_t seen_bytes(const emitter *e, const emitted_ref *r)
+{
+  int64_t all_bytes = operand_bytes(e, r->operand);
+  if (r->view.whole) return all_bytes;
+  return min_i64(all_bytes, bytes_of_view(&r->view));
+}
+
 int64_t emit_bytes(const emitter *e, ref r)
 {
-  return operand_bytes(e, lower_operand(e, r));
+  assert(r != 0 && r < e->refs.count);
+  return seen_bytes(e, &e->refs.items[r]);
 }
 
 /* Operands of a step under construction. */
@@ -141,7 +152,7 @@ static void add_operand(emitter *e, const emitted_ref *r, step_views *views)
   views->view[views->count] = r->view;
   views->alone[views->count++] = r->alone;
   views->differ |= is_saved(e, r->operand) && memcmp(&r->view, &r->alone, sizeof r->view) != 0;
-  views->bytes += operand_bytes(e, r->operand);
+  views->bytes += seen_bytes(e, r);
 }
 
 /* Parameters that the operator sees as one are consecutive. */
@@ -298,9 +309,9 @@ static int64_t counted_bytes(const emitter *e, const ref *reads, const ref *writ
     count++;
   assert(uncounted <= count);
   for (uint32_t i = 0; i + uncounted < count; i++)
-    bytes += operand_bytes(e, lower_operand(e, reads[i]));
+    bytes += emit_bytes(e, reads[i]);
   for (uint32_t i = 0; writes[i] != 0; i++)
-    bytes += operand_bytes(e, lower_operand(e, writes[i]));
+    bytes += emit_bytes(e, writes[i]);
   return bytes;
 }
 

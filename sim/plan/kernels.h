@@ -13,6 +13,7 @@
  *                  STRIDED     the same, and by its elements, whose addresses are computed one by
  *                              one; dims elements
  *                  MIXED       the same, whose threads convert each element; dims elements
+ *                  ROTARY      the same, of two thirds of the elements; dims tokens heads dim
  *                  HOST        arithmetic of the host's processor, bound by the bytes of host memory
  *                              that it reads and writes
  *   letters      the dims of a call, in order; after the semicolon its scalars
@@ -59,9 +60,9 @@
     bias_add, NONE, PLAIN(bias_add)) \
   X(BIAS_GRAD,                "bias_grad",                MEMORY,    "rows h",      "sums rows into the gradient of a bias", \
     bias_grad, NONE, SCRATCH(column_sums)) \
-  X(ROPE_FORWARD,             "rope_forward",             MEMORY,    "tokens heads dim; theta batch pairs", "rotary position embedding of the first or last dim columns of a head (rope_pairs)", \
+  X(ROPE_FORWARD,             "rope_forward",             ROTARY,    "tokens heads dim; theta batch pairs", "rotary position embedding of the first or last dim columns of a head (rope_pairs)", \
     rope_forward, rope, SCRATCH(rope_forward)) \
-  X(ROPE_BACKWARD,            "rope_backward",            MEMORY,    "tokens heads dim; theta batch pairs", "the inverse rotation, by saved cosines and sines if there are any", \
+  X(ROPE_BACKWARD,            "rope_backward",            ROTARY,    "tokens heads dim; theta batch pairs", "the inverse rotation, by saved cosines and sines if there are any", \
     rope_backward, rope, SCRATCH(rope_backward)) \
   X(ROPE_PRODUCT,             "rope_product",             MEMORY,    "tokens heads dim; theta batch pairs sine", "rotated columns times their cosines or sines; keeps these too", \
     rope_product, rope_product, SCRATCH(rope_product)) \

@@ -46,7 +46,15 @@ static void note_time(void *context, uint32_t step, const train_step *s)
 }
 
 /* By kernel: is it a matrix product, whose dims begin with m n k batch (sim/plan/kernels.h)? */
-enum { IS_GEMM = 1, IS_ATTENTION = 0, IS_MEMORY = 0, IS_STRIDED = 0, IS_MIXED = 0, IS_HOST = 0 };
+enum {
+  IS_GEMM = 1,
+  IS_ATTENTION = 0,
+  IS_MEMORY = 0,
+  IS_STRIDED = 0,
+  IS_MIXED = 0,
+  IS_ROTARY = 0,
+  IS_HOST = 0
+};
 static const bool is_product[] = {
 #define X(id, name, class, ...) IS_##class,
   PLAN_KERNELS(X)

@@ -523,6 +523,28 @@ static void test_measured_eager_loss(void **state)
   arena_release(&a);
 }
 
+/* Rotary kernels in three traces of an H200, 8192 tokens, microseconds. */
+static void test_measured_rotary_kernels(void **state)
+{
+  static const int64_t rows[][2] = { { 32, 71 }, { 8, 21 }, { 4, 13 } }; /* heads, us */
+  arena a = { 0 };
+  const machine *mc = load(&a, "H200-SXM");
+  (void)state;
+
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    plan_call c = { .kind = KERNEL_ROPE_FORWARD,
+                    .dtype = DTYPE_BF16,
+                    .dims = { 8192, rows[i][0], 128 },
+                    .bytes = 8192 * rows[i][0] * 128 * 4 };
+    assert_within(call_roofline_ps(mc, &c) / PS_PER_US, rows[i][1], 25, "forward");
+    c.kind = KERNEL_ROPE_BACKWARD;
+    assert_within(call_roofline_ps(mc, &c) / PS_PER_US, rows[i][1], 25, "backward");
+    c.bytes *= 100;
+    assert_within(call_roofline_ps(mc, &c), roofline_memory_ps(mc, c.bytes), 1, "bound by memory");
+  }
+  arena_release(&a);
+}
+
 /* Gradients of 8 heads' keys and values, added up of those of 32: two kernels of 22.6 us in traces of an
  * H200. */
 static void test_gradients_of_grouped_queries(void **state)
@@ -733,6 +755,7 @@ int main(void)
     cmocka_unit_test(test_published_attention_of_small_heads),
     cmocka_unit_test(test_measured_strided_kernels),
     cmocka_unit_test(test_measured_eager_loss),
+    cmocka_unit_test(test_measured_rotary_kernels),
     cmocka_unit_test(test_gradients_of_grouped_queries),
     cmocka_unit_test(test_attention_flops),
     cmocka_unit_test(test_ideal_closed_forms),
