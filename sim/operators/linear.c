@@ -60,9 +60,9 @@ static dtype gemm_type(const linear_node *l)
   return l->flags & LINEAR_QUANTIZES ? DTYPE_FP8 : l->type;
 }
 
-/* Sequence parallel: gathers the whole sequence from all ranks into a temporary. Megatron's own
- * linear gathers into a buffer that all layers share and that stays allocated. */
-static ref gather_rows(emitter *e, const linear_node *l, ref x)
+/* Sequence parallel: gathers the whole sequence from all ranks into a temporary, on `stream`. Megatron's
+ * own linear gathers into a buffer that all layers share and that stays allocated. */
+static ref gather_rows(emitter *e, const linear_node *l, plan_stream stream, ref x)
 {
   if (!(l->flags & LINEAR_GATHERS_INPUT)) return x;
   bool fp8 = (l->flags & LINEAR_QUANTIZES) != 0;
@@ -71,13 +71,13 @@ static ref gather_rows(emitter *e, const linear_node *l, ref x)
   if (l->flags & LINEAR_GATHER_BUFFER) {
     ref shared = emit_shared_buffer(e, "global_memory_buffer", l->type, l->gemm_rows, l->inputs,
                                     emit_bytes(e, x));
-    emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP, part, (ref[]){ x, 0 },
+    emit_collective(e, stream, COLLECTIVE_ALL_GATHER, GROUP_TP, part, (ref[]){ x, 0 },
                     (ref[]){ shared, 0 });
     return shared;
   }
   ref whole = emit_temporary(e, "gathered_input", gemm_type(l), fp8 ? parts : l->gemm_rows,
                              fp8 ? part : l->inputs, 0, 0, CLASS_TRANSIENT);
-  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP, part, (ref[]){ x, 0 },
+  emit_collective(e, stream, COLLECTIVE_ALL_GATHER, GROUP_TP, part, (ref[]){ x, 0 },
                   (ref[]){ whole, 0 });
   return whole;
 }
@@ -136,24 +136,48 @@ static ref quantize_input(emitter *e, const graph_node *n, const linear_node *l,
   return quantized(e, l, "input_fp8", input_of(l, x), kept);
 }
 
-/* The operand of the weight gradient, from the saved tensor. */
-static ref wgrad_operand(emitter *e, const linear_node *l, ref x)
+/* The saved input quantised, where forward has kept the original. */
+static ref quantize_saved(emitter *e, const linear_node *l, ref x)
 {
+  if ((l->flags & (LINEAR_QUANTIZES | LINEAR_KEEPS_ORIGINAL)) !=
+      (LINEAR_QUANTIZES | LINEAR_KEEPS_ORIGINAL))
+    return x;
   const settings *s = emit_settings(e);
   bool gathers = (l->flags & LINEAR_GATHERS_INPUT) != 0;
-  if (!(l->flags & LINEAR_QUANTIZES)) return gather_rows(e, l, x);
-  if (l->flags & LINEAR_KEEPS_ORIGINAL) {
-    ref copy = emit_temporary(e, "input_fp8", DTYPE_FP8,
-                              fp8_saved_bytes(s, l->input_rows, l->inputs, gathers), 0, 0, 0,
-                              CLASS_TRANSIENT);
-    emit_quantize(e, fp8_code(s, false), input_of(l, x), kept_copy(e, l, copy),
-                  (fp8_target){ 0, FP8_NO_COPY });
-    x = copy;
-  }
-  ref whole = gather_rows(e, l, x);
-  if (!gathers || !fp8_transposes_gathered(s)) return whole;
-  ref turned = emit_temporary(e, "input_fp8_t", DTYPE_FP8, l->gemm_rows / l->rows, emit_bytes(e, x),
-                              0, 0, CLASS_TRANSIENT);
+  ref copy = emit_temporary(e, "input_fp8", DTYPE_FP8,
+                            fp8_saved_bytes(s, l->input_rows, l->inputs, gathers), 0, 0, 0,
+                            CLASS_TRANSIENT);
+  emit_quantize(e, fp8_code(s, false), input_of(l, x), kept_copy(e, l, copy),
+                (fp8_target){ 0, FP8_NO_COPY });
+  return copy;
+}
+
+/* The rows of all ranks for the weight gradient, from the saved tensor. They are gathered beside the product
+ * of the input's gradient; await_gathered waits for them. */
+static ref gather_saved(emitter *e, const linear_node *l, ref x)
+{
+  if (l->flags & LINEAR_DEFERS_WGRAD) return x;
+  x = quantize_saved(e, l, x);
+  if (l->flags & LINEAR_GATHERS_INPUT) emit_join(e, STREAM_COMM, STREAM_COMPUTE);
+  return gather_rows(e, l, STREAM_COMM, x);
+}
+
+/* Before anything else is issued on the comm stream: compute waits for all that is there. */
+static void await_gathered(emitter *e, const linear_node *l)
+{
+  if (l->flags & LINEAR_GATHERS_INPUT && !(l->flags & LINEAR_DEFERS_WGRAD))
+    emit_join(e, STREAM_COMPUTE, STREAM_COMM);
+}
+
+/* The operand of the weight gradient, from the rows of all ranks. */
+static ref wgrad_operand(emitter *e, const linear_node *l, ref whole)
+{
+  const settings *s = emit_settings(e);
+  bool turns = l->flags & LINEAR_GATHERS_INPUT && l->flags & LINEAR_QUANTIZES;
+  if (!turns || !fp8_transposes_gathered(s)) return whole;
+  int64_t parts = l->gemm_rows / l->rows;
+  ref turned = emit_temporary(e, "input_fp8_t", DTYPE_FP8, parts, emit_bytes(e, whole) / parts, 0,
+                              0, CLASS_TRANSIENT);
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_FP8_TRANSPOSE,
                               .type = DTYPE_FP8,
@@ -204,7 +228,7 @@ static void linear_forward(emitter *e, const graph *g, const graph_node *n)
 {
   linear_node l = linear_of(g, n);
   ref x = quantize_input(e, n, &l, emit_input(e, l.x));
-  multiply(e, &l, gather_rows(e, &l, x));
+  multiply(e, &l, gather_rows(e, &l, STREAM_COMPUTE, x));
 }
 
 /* Row parallel with sequence parallel: every rank needs the gradient of the whole sequence. */
@@ -260,7 +284,7 @@ static void multiply_weight_gradient(emitter *e, const linear_node *l, ref gy, r
     ref gw = emit_parameter_grad(e, l->weight, true);
     assert(!fp8);
     if (gw == 0) return;
-    x = gather_rows(e, l, x);
+    x = gather_rows(e, l, STREAM_COMPUTE, x);
     if (l->flags & LINEAR_GATHERS_INPUT) emit_defer(e);
     emit_deferred_gemm(e, l->type, l->outputs, l->inputs, l->gemm_rows, 1, GEMM_TN,
                        (ref[]){ gy, x, 0 }, gw);
@@ -281,7 +305,7 @@ static void linear_backward(emitter *e, const graph *g, const graph_node *n)
   if (gy == 0) return;
   gy = gather_output_gradient(e, &l, gy);
   fp8_gradient factor = product_gradient(e, &l, gy);
-  ref x = l.flags & LINEAR_DEFERS_WGRAD ? emit_saved(e, 0) : wgrad_operand(e, &l, emit_saved(e, 0));
+  ref x = gather_saved(e, &l, emit_saved(e, 0));
   bool scatters = (l.flags & LINEAR_GATHERS_INPUT) != 0;
   ref whole = 0;
   ref gx = 0;
@@ -290,10 +314,13 @@ static void linear_backward(emitter *e, const graph *g, const graph_node *n)
                                       CLASS_TRANSIENT)
                      : emit_grad_for(e, l.x);
     multiply_gradient(e, &l, factor.rowwise, whole);
+  }
+  await_gathered(e, &l);
+  if (whole != 0) {
     gx = scatters ? emit_grad_for(e, l.x) : whole;
     reduce_gradient(e, &l, whole, gx);
   }
-  multiply_weight_gradient(e, &l, factor.wgrad, x);
+  multiply_weight_gradient(e, &l, factor.wgrad, wgrad_operand(e, &l, x));
   if (!(l.flags & LINEAR_DEFERS_WGRAD)) bias_gradient(e, &l, gy, factor.wgrad);
   if (gx != 0 && (l.flags & (LINEAR_GATHERS_INPUT | LINEAR_REDUCES_DGRAD)))
     emit_join(e, STREAM_COMPUTE, STREAM_COMM);
@@ -329,7 +356,7 @@ static void norm_linear_forward(emitter *e, const graph *g, const graph_node *n)
     normed = quantized(e, &l, "normed_fp8_rows", from, normed);
   }
   if (rows != 0) emit_drop(e, rows);
-  multiply(e, &l, gather_rows(e, &l, normed));
+  multiply(e, &l, gather_rows(e, &l, STREAM_COMPUTE, normed));
 }
 
 /* Saved: x, the normed rows, then the statistics. The gradient of the normed rows is a temporary
@@ -341,16 +368,17 @@ static void norm_linear_backward(emitter *e, const graph *g, const graph_node *n
   ref gy = emit_grad_of(e, l.y);
   if (gy == 0) return;
   fp8_gradient factor = product_gradient(e, &l, gy);
-  ref normed = wgrad_operand(e, &l, emit_saved(e, 1));
+  ref normed = gather_saved(e, &l, emit_saved(e, 1));
   ref whole =
       emit_temporary(e, "normed_gradient", l.type, l.gemm_rows, l.inputs, 0, 0, CLASS_TRANSIENT);
   multiply_gradient(e, &l, factor.rowwise, whole);
+  await_gathered(e, &l);
   ref part = l.flags & LINEAR_GATHERS_INPUT
                  ? emit_temporary(e, "normed_gradient_part", l.type, l.rows, l.inputs, 0, 0,
                                   CLASS_TRANSIENT)
                  : whole;
   reduce_gradient(e, &l, whole, part);
-  multiply_weight_gradient(e, &l, factor.wgrad, normed);
+  multiply_weight_gradient(e, &l, factor.wgrad, wgrad_operand(e, &l, normed));
   bias_gradient(e, &l, gy, factor.wgrad);
   if (l.flags & (LINEAR_GATHERS_INPUT | LINEAR_REDUCES_DGRAD))
     emit_join(e, STREAM_COMPUTE, STREAM_COMM);
