@@ -143,16 +143,17 @@ static inline matrices rounded_weights(cuda_call *c, scratch_arena *room, int co
   return m;
 }
 
-/* The first read as m x k; as it lies: k x m or m x k. */
+/* The first read as m x k; as it lies: k x m or m x k. What tensor-parallel ranks have gathered is split
+ * along m, or in the product of a weight's gradient along k. */
 static inline matrices left_operand(cuda_call *c, const exec_call *of, scratch_arena *room,
                                     int64_t count, int64_t m, int64_t k)
 {
-  bool turned = layout_of(of) == GEMM_TN;
+  bool turned = layout_of(of) == GEMM_TN, along_k = layout_of(of) == GEMM_TN_COPIES;
   int64_t rows = turned ? k : m, columns = turned ? m : k;
   int code = fp8_code(of);
   assert(count == 1 || code == FP8_NONE);
   matrices a = code == FP8_NONE ? read_matrices(c, room, of->reads[0], count, rows, columns)
-                                : dequantized(c, room, code, of->reads[0], rows, columns, false);
+                                : dequantized(c, room, code, of->reads[0], rows, columns, along_k);
   if (turned) a.first = matrix_transposed(a.first);
   return a;
 }

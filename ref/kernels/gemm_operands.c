@@ -133,14 +133,15 @@ static ref_matrices rounded_weights(int code, const exec_tensor *t, int64_t coun
   return m;
 }
 
-/* In memory: k x m or m x k. */
+/* In memory: k x m or m x k. What tensor-parallel ranks have gathered is split along m, or in the product of
+ * a weight's gradient along k. */
 ref_matrices ref_left_operand(const exec_call *c, int64_t count, int64_t m, int64_t k)
 {
   const exec_tensor *t = &c->reads[0];
-  bool turned = layout_of(c) == GEMM_TN;
+  bool turned = layout_of(c) == GEMM_TN, along_k = layout_of(c) == GEMM_TN_COPIES;
   int64_t rows = turned ? k : m, columns = turned ? m : k;
   ref_matrices a = fp8_code(c) == FP8_NONE ? ref_matrices_read(t, count, rows, columns)
-                                           : dequantized(fp8_code(c), t, rows, columns, false);
+                                           : dequantized(fp8_code(c), t, rows, columns, along_k);
   assert(count == 1 || fp8_code(c) == FP8_NONE);
   if (turned) a.first = ref_transposed(a.first);
   return a;

@@ -169,22 +169,28 @@ static void await_gathered(emitter *e, const linear_node *l)
     emit_join(e, STREAM_COMPUTE, STREAM_COMM);
 }
 
-/* The operand of the weight gradient, from the rows of all ranks. */
-static ref wgrad_operand(emitter *e, const linear_node *l, ref whole)
+/* The rows of all ranks, quantised by each, as the product of the weight's gradient reads them. */
+static ref turned_rows(emitter *e, const linear_node *l, const char *name, ref whole,
+                       int64_t columns)
 {
-  const settings *s = emit_settings(e);
-  bool turns = l->flags & LINEAR_GATHERS_INPUT && l->flags & LINEAR_QUANTIZES;
-  if (!turns || !fp8_transposes_gathered(s)) return whole;
+  if (!fp8_transposes_gathered(emit_settings(e))) return whole;
   int64_t parts = l->gemm_rows / l->rows;
-  ref turned = emit_temporary(e, "input_fp8_t", DTYPE_FP8, parts, emit_bytes(e, whole) / parts, 0,
-                              0, CLASS_TRANSIENT);
+  ref turned = emit_temporary(e, name, DTYPE_FP8, parts, emit_bytes(e, whole) / parts, 0, 0,
+                              CLASS_TRANSIENT);
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_FP8_TRANSPOSE,
                               .type = DTYPE_FP8,
-                              .dims = { l->gemm_rows * l->inputs },
-                              .scalars = { (double)l->inputs } },
+                              .dims = { l->gemm_rows * columns },
+                              .scalars = { (double)columns } },
               (ref[]){ whole, 0 }, (ref[]){ turned, 0 });
   return turned;
+}
+
+/* The operand of the weight gradient, from the rows of all ranks. */
+static ref wgrad_operand(emitter *e, const linear_node *l, ref whole)
+{
+  bool gathers_fp8 = l->flags & LINEAR_GATHERS_INPUT && l->flags & LINEAR_QUANTIZES;
+  return gathers_fp8 ? turned_rows(e, l, "input_fp8_t", whole, l->inputs) : whole;
 }
 
 /* The gradient of the output as both products of backward read it. */
@@ -195,6 +201,44 @@ static fp8_gradient product_gradient(emitter *e, const linear_node *l, ref gy)
   ref copies = emit_temporary(e, "gradient_fp8", DTYPE_FP8, bytes, 0, 0, 0, CLASS_TRANSIENT);
   return emit_quantize_gradient(
       e, (fp8_source){ .x = gy, .rows = l->gemm_rows, .columns = l->outputs }, copies);
+}
+
+/* Row parallel with sequence parallel: every rank needs the gradient of the whole sequence. */
+static ref gather_output_gradient(emitter *e, const linear_node *l, ref gy)
+{
+  if (!(l->flags & LINEAR_SCATTERS_OUTPUT)) return gy;
+  ref whole = emit_temporary(e, "gathered_gradient", l->type, l->gemm_rows, l->outputs, 0, 0,
+                             CLASS_TRANSIENT);
+  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP,
+                  l->rows * l->outputs * dtype_bytes(l->type), (ref[]){ gy, 0 },
+                  (ref[]){ whole, 0 });
+  return whole;
+}
+
+/* A bias sums the rows of the unquantised gradient. Other recipes gather two copies of a byte for each
+ * element instead of one of two bytes; the plan gathers the latter. */
+static bool gathers_quantized_gradient(const emitter *e, const linear_node *l)
+{
+  return l->flags & LINEAR_SCATTERS_OUTPUT && l->flags & LINEAR_QUANTIZES && l->bias == 0 &&
+         fp8_is_per_tensor(emit_settings(e));
+}
+
+/* Each rank quantises its rows (pytorch/module/base.py, grad_output_preprocess; pytorch/distributed.py,
+ * _all_gather_fp8). */
+static fp8_gradient gather_quantized_gradient(emitter *e, const linear_node *l, ref gy)
+{
+  const settings *s = emit_settings(e);
+  int64_t part_bytes = fp8_rowwise_bytes(s, l->rows, l->outputs);
+  ref part = emit_temporary(e, "gradient_fp8", DTYPE_FP8, part_bytes, 0, 0, 0, CLASS_TRANSIENT);
+  emit_quantize(e, fp8_code(s, true),
+                (fp8_source){ .x = gy, .rows = l->rows, .columns = l->outputs },
+                (fp8_target){ part, FP8_ROWWISE }, (fp8_target){ 0, FP8_NO_COPY });
+  ref whole = emit_temporary(e, "gathered_gradient", DTYPE_FP8, l->gemm_rows / l->rows, part_bytes,
+                             0, 0, CLASS_TRANSIENT);
+  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP, part_bytes,
+                  (ref[]){ part, 0 }, (ref[]){ whole, 0 });
+  emit_drop(e, part);
+  return (fp8_gradient){ whole, turned_rows(e, l, "gradient_fp8_t", whole, l->outputs) };
 }
 
 /* ---- the products ---------------------------------------------------------------------------- */
@@ -229,18 +273,6 @@ static void linear_forward(emitter *e, const graph *g, const graph_node *n)
   linear_node l = linear_of(g, n);
   ref x = quantize_input(e, n, &l, emit_input(e, l.x));
   multiply(e, &l, gather_rows(e, &l, STREAM_COMPUTE, x));
-}
-
-/* Row parallel with sequence parallel: every rank needs the gradient of the whole sequence. */
-static ref gather_output_gradient(emitter *e, const linear_node *l, ref gy)
-{
-  if (!(l->flags & LINEAR_SCATTERS_OUTPUT)) return gy;
-  ref whole = emit_temporary(e, "gathered_gradient", l->type, l->gemm_rows, l->outputs, 0, 0,
-                             CLASS_TRANSIENT);
-  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP,
-                  l->rows * l->outputs * dtype_bytes(l->type), (ref[]){ gy, 0 },
-                  (ref[]){ whole, 0 });
-  return whole;
 }
 
 /* gx = gy w, written to `whole`: the gradient itself, or the tensor that is reduced afterwards. */
@@ -303,8 +335,13 @@ static void linear_backward(emitter *e, const graph *g, const graph_node *n)
   linear_node l = linear_of(g, n);
   ref gy = emit_grad_of(e, l.y);
   if (gy == 0) return;
-  gy = gather_output_gradient(e, &l, gy);
-  fp8_gradient factor = product_gradient(e, &l, gy);
+  fp8_gradient factor;
+  if (gathers_quantized_gradient(e, &l)) {
+    factor = gather_quantized_gradient(e, &l, gy);
+  } else {
+    gy = gather_output_gradient(e, &l, gy);
+    factor = product_gradient(e, &l, gy);
+  }
   ref x = gather_saved(e, &l, emit_saved(e, 0));
   bool scatters = (l.flags & LINEAR_GATHERS_INPUT) != 0;
   ref whole = 0;

@@ -1,6 +1,6 @@
 /*
- * What a column-parallel linear with sequence parallelism issues in backward, beside what: the gather of its
- * input beside the product of the input's gradient, the sum of that beside the product of the weight's.
+ * What linears with sequence parallelism exchange. In backward a column-parallel one gathers its input beside
+ * the product of the input's gradient, and sums that beside the product of the weight's.
  */
 #include "tests/unit/small_runs.h"
 
@@ -58,8 +58,52 @@ static void test_gathers_are_beside_products(void **state)
   arena_release(&a);
 }
 
+/* Gathers of a rank's part of the rows, by the bytes of that part. */
+static uint32_t gathers_of(const plan *p, int64_t bytes)
+{
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < p->ranks[0].ops.count; i++) {
+    const plan_op *o = &p->ranks[0].ops.items[i];
+    if (is_collective(p, o, (plan_stream)o->stream, COLLECTIVE_ALL_GATHER))
+      count += p->calls.items[o->arg].bytes == bytes;
+  }
+  return count;
+}
+
+/* Two layers gather the inputs of two linears, in forward and in backward, and the gradients of two others;
+ * the output layer its input, twice, and the embedding its
+ * gradient, in bf16. With one scale for a tensor, all that a layer gathers is fp8. */
+static void test_gathers_are_fp8(void **state)
+{
+  enum { ELEMENTS = 4096 / 2 * 1024, SCALE_BYTES = 4, IN_LAYERS = 2 * 6, OF_OTHERS = 3 };
+  static const struct {
+    const char *changes;
+    int64_t fp8_bytes, fp8;
+  } rows[] = {
+    { TENSOR_PARALLEL, ELEMENTS, 0 },
+    { TENSOR_PARALLEL "training: {fp8_format: hybrid, fp8_recipe: delayed}\n", ELEMENTS,
+      IN_LAYERS },
+    { TENSOR_PARALLEL "training: {fp8_format: hybrid, fp8_recipe: tensorwise}\n",
+      ELEMENTS + SCALE_BYTES, IN_LAYERS },
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    arena a = { 0 };
+    compilation compiled;
+    small_compile(&compiled, small_settings(SMALL_DENSE, rows[i].changes, &a), ITERATION_STEADY,
+                  &a);
+    assert_int_equal(gathers_of(&compiled.plan, rows[i].fp8_bytes), rows[i].fp8);
+    assert_int_equal(gathers_of(&compiled.plan, 2 * ELEMENTS), OF_OTHERS + IN_LAYERS - rows[i].fp8);
+    compilation_release(&compiled);
+    arena_release(&a);
+  }
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = { cmocka_unit_test(test_gathers_are_beside_products) };
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_gathers_are_beside_products),
+    cmocka_unit_test(test_gathers_are_fp8),
+  };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

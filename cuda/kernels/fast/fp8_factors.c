@@ -53,7 +53,7 @@ bool fp8_factors_of(const exec_call *c, fast_product *p, fp8_weight *weight)
   gemm_layout layout = (gemm_layout)c->call->scalars[GEMM_LAYOUT];
   const exec_tensor *second = &c->reads[1];
   if (scaling == FP8_MX || layout == GEMM_TN || p->batch != 1 ||
-      !copy_of(&c->reads[0], scaling, p->m, p->k, false, &p->a))
+      !copy_of(&c->reads[0], scaling, p->m, p->k, layout == GEMM_TN_COPIES, &p->a))
     return false;
   p->a.e5m2 = (code & FP8_E5M2) != 0;
   if (second->type != DTYPE_FP8) {
