@@ -744,13 +744,16 @@ static void tally_buffer(tally *t, uint32_t id)
 
 static void tally_living(tally *t, uint32_t at_op, arena *a)
 {
-  bool *lives = ARENA_ARRAY(a, bool, t->rank->buffers.count);
+  bool *lives = ARENA_ARRAY(a, bool, t->rank->buffers.count + 1);
   assert(t->rank->residents <= t->rank->buffers.count);
   for (uint32_t i = 0; i < t->rank->residents; i++)
     lives[i] = !is_on_host(&t->rank->buffers.items[i]);
-  for (uint32_t i = 0; i <= at_op && i < t->rank->ops.count; i++) {
-    const plan_op *o = &t->rank->ops.items[i];
-    if (o->kind == OP_ALLOC || o->kind == OP_FREE) lives[o->arg] = o->kind == OP_ALLOC;
+  /* Other ops write past the buffers, without a branch that the CPU could not predict. */
+  uint32_t end = at_op < t->rank->ops.count ? at_op + 1 : t->rank->ops.count;
+  uint32_t nowhere = t->rank->buffers.count;
+  for (const plan_op *o = t->rank->ops.items, *last = o + end; o < last; o++) {
+    uint32_t is_memory = (uint32_t)(o->kind == OP_ALLOC) | (uint32_t)(o->kind == OP_FREE);
+    lives[nowhere + is_memory * (o->arg - nowhere)] = o->kind == OP_ALLOC;
   }
   for (uint32_t i = 0; i < t->rank->buffers.count; i++)
     if (lives[i]) tally_buffer(t, i);
