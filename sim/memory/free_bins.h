@@ -77,8 +77,8 @@ static inline bool free_bins_next_bin(const free_bins *f, uint32_t bin, uint32_t
 
 static inline bool free_block_precedes(const memory_block *a, const memory_block *b)
 {
-  return a->size_bytes < b->size_bytes ||
-         (a->size_bytes == b->size_bytes && a->address < b->address);
+  bool is_equal = a->size_bytes == b->size_bytes;
+  return (a->size_bytes < b->size_bytes) | (is_equal & (a->address < b->address));
 }
 
 static inline void free_bins_insert(free_bins *f, memory_block *blocks, uint32_t block)
