@@ -126,7 +126,7 @@ void lower_alloc(emitter *e, place_id p);
 place_id lower_refill(emitter *e, tensor_id storage);
 /* Ends a place's reference, once. Does nothing for no place and for parameters. */
 void lower_drop(emitter *e, place_id p);
-/* Drops the temporaries of the operator that has just run. */
+/* Drops the temporaries of the operator that has just run, and forgets its refs. */
 void lower_drop_temporaries(emitter *e);
 /* One more place that refers to the buffer of `from`. */
 place_id lower_refer(emitter *e, place_id from);

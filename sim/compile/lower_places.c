@@ -187,10 +187,18 @@ tensor_id lower_gradient_key(const graph *g, tensor_id t)
   return t;
 }
 
+/* Refs have 232 bytes: those of one operator stay in the CPU's caches. Products that wait for the end of
+ * their part keep theirs. */
+static void forget_refs(emitter *e)
+{
+  if (e->refs.count > 0 && e->parts.delayed_reads.count == 0) e->refs.count = 1;
+}
+
 void lower_drop_temporaries(emitter *e)
 {
   assert(e->temporaries.count == 0 || e->node != NULL);
   for (uint32_t i = 0; i < e->temporaries.count; i++)
     lower_drop(e, e->temporaries.items[i]);
   e->temporaries.count = 0;
+  forget_refs(e);
 }
