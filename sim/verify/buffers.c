@@ -463,7 +463,9 @@ bool has_no_buffer_races(verification *v, uint32_t rank, const plan *before, ran
   walk_state earlier = walk_state_of(&w, c->buffers - c->repeat->buffers, a);
   walk_ops(&w, turn_before(c), c->at);
   walk_state at_cut = walk_state_of(&w, c->buffers, a);
-  bool good = !w.reported && walk_state_moves(&earlier, &at_cut, c) && moves_are_safe(&c->moves);
+  bool good = !w.reported;
+  if (good) good = walk_state_moves(&earlier, &at_cut, c) && moves_are_safe(&c->moves);
+  c->differs = !w.reported && !good;
   if (good) {
     walk_ops(&w, c->at, w.plan->ops.count);
     end_step(&w, a);

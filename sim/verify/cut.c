@@ -5,13 +5,11 @@
 
 #include "sim/plan/repeats.h"
 
-/* Turns before the cut: what the warm-up has left behind is over after a few. */
-enum { TURNS_BEFORE_CUT = 3 };
-
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
 typedef struct cutting {
   const plan *plan;
+  uint32_t turns; /* that each rank has before its cut, at least */
   rank_cut *cuts;
   uint32_t (*sides)[2]; /* by message: what sends and receives it before the cuts, NO_OP: none */
 } cutting;
@@ -89,8 +87,7 @@ static bool begin_cuts(cutting *x)
   for (uint32_t r = 0; r < p->rank_count; r++) {
     const plan_repeat *repeat = &p->ranks[r].repeat;
     x->cuts[r].repeat = repeat;
-    if (repeat->turns <= TURNS_BEFORE_CUT ||
-        !cut_at(x, r, repeat->first + TURNS_BEFORE_CUT * repeat->ops))
+    if (repeat->turns <= x->turns || !cut_at(x, r, repeat->first + x->turns * repeat->ops))
       return false;
   }
   return true;
@@ -290,11 +287,11 @@ static uint32_t turns_to_leave_out(const plan *p, const rank_cut *cuts)
   return left_out >= all / 4 ? turns : 0;
 }
 
-bool plan_shorten(shortened *s, const plan *p, arena *a)
+bool plan_shorten(shortened *s, const plan *p, uint32_t turns, arena *a)
 {
   *s = (shortened){ .whole = p };
-  if (!plan_repeats(p)) return false;
-  cutting x = { p, ARENA_ARRAY(a, rank_cut, p->rank_count),
+  assert(turns >= 1 && plan_repeats(p));
+  cutting x = { p, turns, ARENA_ARRAY(a, rank_cut, p->rank_count),
                 arena_alloc(a, p->messages.count, sizeof *x.sides) };
   if (!find_cuts(&x)) return false;
   s->left_out = turns_to_leave_out(p, x.cuts);

@@ -48,6 +48,7 @@ typedef struct rank_cut {
   uint32_t at;               /* ops before the cut */
   uint32_t buffers, events;  /* taken and recorded before the cut */
   moves moves;
+  bool differs; /* what is known here is not what was known a turn before */
 } rank_cut;
 
 typedef struct shortened {
@@ -57,8 +58,9 @@ typedef struct shortened {
   uint32_t left_out; /* turns */
 } shortened;
 
-/* False: the plan does not repeat, or too little of it. Release it in either case, before `a`. */
-bool plan_shorten(shortened *s, const plan *p, arena *a);
+/* The plan repeats; each rank keeps at least `turns` before its cut, of which the last is compared with the
+ * one before. False: too little of it repeats. Release it in either case, before `a`. */
+bool plan_shorten(shortened *s, const plan *p, uint32_t turns, arena *a);
 void shortened_release(shortened *s);
 
 /* The first op of the turn before the cut. */
@@ -86,6 +88,6 @@ static inline bool move_known(moves *m, uint32_t op, uint32_t to)
 bool moves_are_safe(const moves *m);
 
 /* Whether the order known at each cut is that of a turn before; adds the moves to those of each rank. */
-bool order_repeats(shortened *s, const plan_order *o, arena *a);
+bool order_repeats(const shortened *s, const plan_order *o, arena *a);
 
 #endif

@@ -15,7 +15,7 @@ bool moves_are_safe(const moves *m)
 }
 
 typedef struct order_turn {
-  shortened *of;
+  const shortened *of;
   const rank_order *order;
   uint32_t rank;
   const progress *others[2]; /* the last that were compared */
@@ -165,7 +165,7 @@ static bool meets_other_ranks(const order_turn *t, const communicators *m)
   return false;
 }
 
-bool order_repeats(shortened *s, const plan_order *o, arena *a)
+bool order_repeats(const shortened *s, const plan_order *o, arena *a)
 {
   for (uint32_t r = 0; r < s->plan.rank_count; r++) {
     order_turn t = { .of = s, .order = &o->ranks[r], .rank = r };

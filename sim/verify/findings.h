@@ -9,7 +9,8 @@
 void find_buffer_races(verification *v, uint32_t rank, const plan *before, arena *a);
 
 /* Whether the walk over a rank of a shortened plan has nothing to report, and knows at the cut what it knew
- * a turn before. `v` is of that plan, `before` not shortened; the order has added its moves. */
+ * a turn before; else c->differs. `v` is of that plan, `before` not shortened; the order has added its
+ * moves. */
 bool has_no_buffer_races(verification *v, uint32_t rank, const plan *before, rank_cut *c, arena *a);
 
 /* Adds the deadlocks and the collectives that a rank never issues, and sets `stuck`. */

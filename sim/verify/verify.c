@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "sim/base/parallel.h"
+#include "sim/plan/repeats.h"
 #include "sim/verify/findings.h"
 #include "sim/verify/parts.h"
 
@@ -335,7 +336,7 @@ static verification new_verification(const plan *p, bool errors_alone, arena *a)
 typedef struct proof {
   const verification *of; /* the shortened plan */
   const plan *before;
-  shortened *shortened;
+  const shortened *shortened;
   bool *holds;        /* by rank */
   atomic_bool *fails; /* one of them does not hold: the others need not be looked at */
 } proof;
@@ -359,23 +360,36 @@ static void prove_rank(void *context, uint32_t rank)
   arena_release(&scratch);
 }
 
+/* *early: the turns that come before the cuts differ, but later ones may not. */
+static bool prove(const shortened *s, const plan *before, uint32_t threads, bool *early, arena *a)
+{
+  verification v = new_verification(&s->plan, true, a);
+  atomic_bool fails = false;
+  proof x = { &v, before, s, ARENA_ARRAY(a, bool, s->plan.rank_count), &fails };
+  *early = !v.stuck && !order_repeats(s, &v.order, a);
+  bool safe = !v.stuck && !*early;
+  if (safe) parallel_for(s->plan.rank_count, threads, prove_rank, &x);
+  for (uint32_t r = 0; r < s->plan.rank_count; r++) {
+    safe = safe && x.holds[r];
+    *early |= s->cuts[r].differs;
+  }
+  verification_release(&v);
+  return safe;
+}
+
+/* What the warm-up has left behind is nearly always over after the first turn. */
+enum { FEWEST_TURNS_BEFORE_CUT = 2, MOST_TURNS_BEFORE_CUT = 3 };
+
 bool plan_is_safe_by_turns(const plan *p, const plan *before, uint32_t threads)
 {
-  arena scratch = { 0 };
-  shortened s;
-  bool safe = plan_shorten(&s, p, &scratch);
-  if (safe) {
-    verification v = new_verification(&s.plan, true, &scratch);
-    atomic_bool fails = false;
-    proof x = { &v, before, &s, ARENA_ARRAY(&scratch, bool, p->rank_count), &fails };
-    safe = !v.stuck && order_repeats(&s, &v.order, &scratch);
-    if (safe) parallel_for(p->rank_count, threads, prove_rank, &x);
-    for (uint32_t r = 0; safe && r < p->rank_count; r++)
-      safe = x.holds[r];
-    verification_release(&v);
+  bool safe = false, early = plan_repeats(p);
+  for (uint32_t turns = FEWEST_TURNS_BEFORE_CUT; early && turns <= MOST_TURNS_BEFORE_CUT; turns++) {
+    arena scratch = { 0 };
+    shortened s;
+    safe = plan_shorten(&s, p, turns, &scratch) && prove(&s, before, threads, &early, &scratch);
+    shortened_release(&s);
+    arena_release(&scratch);
   }
-  shortened_release(&s);
-  arena_release(&scratch);
   return safe;
 }
 
