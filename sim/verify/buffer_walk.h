@@ -15,6 +15,7 @@ typedef struct former_use {
 } former_use;
 typedef struct former_uses {
   former_use on[DEVICE_STREAMS];
+  uint32_t users; /* streams that have one, a bit each */
 } former_uses;
 
 /*
@@ -26,6 +27,7 @@ typedef struct former_uses {
  */
 typedef struct cell {
   uint32_t parts;  /* the first of them */
+  uint32_t found;  /* the one where the last search ended */
   uint32_t buffer; /* the buffer there, or the last one */
   bool freed;
   bool written;          /* some of that buffer has been written */
@@ -84,9 +86,9 @@ typedef struct rank_walk {
 static inline byte_range operand_bytes(const rank_walk *w, const plan_op *o, uint32_t i)
 {
   const plan *p = w->v->plan;
-  if (op_is_call((op_kind)o->kind) && p->calls.items[o->arg].views == 0)
-    return whole_memory; /* nearly always */
-  return w->v->seen[plan_op_view_row(p, o, i)];
+  if (!op_is_call((op_kind)o->kind)) return w->v->seen[plan_op_view_row(p, o, i)];
+  uint32_t views = p->calls.items[o->arg].views;
+  return views == 0 ? whole_memory : w->v->seen[views + i];
 }
 
 /* `step_before`: `first`, numbered from 1, is of the step before. */

@@ -36,7 +36,8 @@ static inline bool is_done(const rank_walk *w, uint32_t s, uint32_t earlier, uin
 
 static uint32_t new_cell(rank_walk *w, uint32_t buffer)
 {
-  *ARRAY_PUSH(&w->cells) = (cell){ .buffer = buffer, .parts = part_new(&w->parts) };
+  uint32_t parts = part_new(&w->parts);
+  *ARRAY_PUSH(&w->cells) = (cell){ .buffer = buffer, .parts = parts, .found = parts };
   return w->cells.count - 1;
 }
 
@@ -74,7 +75,7 @@ static uint32_t device_cell(rank_walk *w, uint32_t buffer)
   cell *c = &w->cells.items[of];
   assert(c->freed && !c->lasting);
   w->parts.items[c->parts] = (part){ .bytes = whole_memory, .next = NO_PART };
-  *c = (cell){ .buffer = buffer, .parts = c->parts };
+  *c = (cell){ .buffer = buffer, .parts = c->parts, .found = c->parts };
   return of;
 }
 
@@ -98,7 +99,7 @@ static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
 {
   cell *c = &w->cells.items[w->cell_of[op->arg]];
   assert(!c->freed && c->buffer == op->arg);
-  former_use *on = w->returned[op->stream].on;
+  former_uses *returned = &w->returned[op->stream];
   const part *all = &w->parts.items[c->parts];
   uses u;
   const uint32_t *last = all->last;
@@ -115,7 +116,9 @@ static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
     if (named && last[s] == 0) report_mark(w, FINDING_USELESS_MARK, s, 0, index);
     if (named && !knows_use(&w->order->end, s, last[s]))
       report_mark(w, FINDING_NEVER_REUSABLE, s, last[s], index);
-    if (!named && last[s] > on[s].op) on[s] = (former_use){ last[s], op->arg };
+    if (named || last[s] <= returned->on[s].op) continue;
+    returned->on[s] = (former_use){ last[s], op->arg };
+    returned->users |= UINT32_C(1) << s;
   }
   c->freed = true;
   if (!c->lasting) *ARRAY_PUSH(&w->unused) = w->cell_of[op->arg];
@@ -149,7 +152,7 @@ static void check_inherited(rank_walk *w, uint32_t buffer, uint32_t op)
   const cell *c = &w->cells.items[w->cell_of[buffer]];
   const former_uses *former = &c->inherited;
   w->reported |= c->unknown;
-  for (uint32_t left = w->order->streams; left != 0; left &= left - 1) {
+  for (uint32_t left = former->users; left != 0; left &= left - 1) {
     uint32_t s = (uint32_t)__builtin_ctz(left);
     const former_use *use = &former->on[s];
     if (!is_done(w, s, use->op, op))
@@ -175,12 +178,13 @@ static void note_early(rank_walk *w, uint32_t buffer, part *used, uint32_t op, b
 
 static void touch(rank_walk *w, const cell *c, part *used, uint32_t op, bool writes)
 {
+  uint8_t stream = w->plan->ops.items[op].stream;
   if (c->lasting) note_early(w, c->buffer, used, op, writes);
-  used->last[w->plan->ops.items[op].stream] = op + 1;
-  used->users |= UINT32_C(1) << w->plan->ops.items[op].stream;
+  used->last[stream] = op + 1;
+  used->users |= UINT32_C(1) << stream;
   if (!writes) return;
   used->write = op + 1;
-  used->write_stream = w->plan->ops.items[op].stream;
+  used->write_stream = stream;
 }
 
 /* The parser and the compile walk both ensure that no freed buffer is used. */
@@ -189,6 +193,17 @@ static cell *living_cell(const rank_walk *w, uint32_t buffer)
   cell *c = &w->cells.items[w->cell_of[buffer]];
   assert(!c->freed && c->buffer == buffer);
   return c;
+}
+
+/* The first of the parts that make up the range, NO_PART: it is empty. Ops come to the parts of a large
+ * buffer one after the other, so the search goes on where the last one ended. */
+static uint32_t find_parts(rank_walk *w, cell *c, byte_range bytes)
+{
+  if (is_whole(bytes)) return c->parts;
+  bool later = w->parts.items[c->found].bytes.begin <= bytes.begin;
+  uint32_t first = parts_cut_out(&w->parts, later ? c->found : c->parts, bytes);
+  if (first != NO_PART) c->found = first;
+  return first;
 }
 
 static void report_read(rank_walk *w, const cell *c, byte_range bytes, uint32_t op)
@@ -203,10 +218,9 @@ static void report_read(rank_walk *w, const cell *c, byte_range bytes, uint32_t 
 
 static void read_buffer(rank_walk *w, uint32_t buffer, byte_range bytes, uint32_t op)
 {
-  const cell *c = living_cell(w, buffer);
+  cell *c = living_cell(w, buffer);
   bool right = c->written || has_contents(w, buffer);
-  for (uint32_t i = parts_in(&w->parts, c->parts, bytes); i != NO_PART;
-       i = next_part(&w->parts, i, bytes)) {
+  for (uint32_t i = find_parts(w, c, bytes); i != NO_PART; i = next_part(&w->parts, i, bytes)) {
     part *from = &w->parts.items[i];
     right = right && is_done(w, from->write_stream, from->write, op);
     touch(w, c, from, op, false);
@@ -276,7 +290,7 @@ static void write_buffer(rank_walk *w, uint32_t buffer, byte_range bytes, uint32
 {
   cell *c = living_cell(w, buffer);
   bool fresh = false, right = true;
-  uint32_t first = parts_in(&w->parts, c->parts, bytes);
+  uint32_t first = find_parts(w, c, bytes);
   for (uint32_t i = first; i != NO_PART; i = next_part(&w->parts, i, bytes)) {
     const part *to = &w->parts.items[i];
     fresh |= to->write == 0;
@@ -304,32 +318,34 @@ static void use_operands(rank_walk *w, const plan_op *op, uint32_t index)
     write_buffer(w, operands->items[op->operands + i], operand_bytes(w, op, i), index);
 }
 
-static void walk_op(rank_walk *w, uint32_t index)
+static void walk_ops(rank_walk *w, uint32_t begin, uint32_t end)
 {
-  const plan_op *op = &w->plan->ops.items[index];
-  prefetch_ops(w->plan, index);
-  switch ((op_kind)op->kind) {
-  case OP_ALLOC: take_block(w, op->arg); break;
-  case OP_FREE: give_block(w, op, index); break;
-  case OP_HOST_ALLOC: take_host_buffer(w, op->arg); break;
-  case OP_HOST_FREE: give_host_buffer(w, op->arg, index); break;
-  case OP_KERNEL:
-  case OP_COLLECTIVE:
-  case OP_D2H:
-  case OP_H2D:
-  case OP_DISK_WRITE:
-  case OP_DISK_READ:
-  case OP_SEND:
-  case OP_RECV: use_operands(w, op, index); break;
-  case OP_MARK:
-  case OP_RECORD:
-  case OP_WAIT:
-  case OP_HOST_WAIT:
-  case OP_HOST_READ:
-  case OP_HOST_WORK:
-  case OP_GRAPH_BEGIN:
-  case OP_GRAPH_END: break;
-  case OP_KINDS: assert(0 && "no such kind of op");
+  for (uint32_t i = begin; i < end; i++) {
+    const plan_op *op = &w->plan->ops.items[i];
+    prefetch_ops(w->plan, i);
+    switch ((op_kind)op->kind) {
+    case OP_ALLOC: take_block(w, op->arg); break;
+    case OP_FREE: give_block(w, op, i); break;
+    case OP_HOST_ALLOC: take_host_buffer(w, op->arg); break;
+    case OP_HOST_FREE: give_host_buffer(w, op->arg, i); break;
+    case OP_KERNEL:
+    case OP_COLLECTIVE:
+    case OP_D2H:
+    case OP_H2D:
+    case OP_DISK_WRITE:
+    case OP_DISK_READ:
+    case OP_SEND:
+    case OP_RECV: use_operands(w, op, i); break;
+    case OP_MARK:
+    case OP_RECORD:
+    case OP_WAIT:
+    case OP_HOST_WAIT:
+    case OP_HOST_READ:
+    case OP_HOST_WORK:
+    case OP_GRAPH_BEGIN:
+    case OP_GRAPH_END: break;
+    case OP_KINDS: assert(0 && "no such kind of op");
+    }
   }
 }
 
@@ -410,12 +426,6 @@ static rank_walk walk_new(verification *v, uint32_t rank, const plan *before, ar
   begin_with_spares(&w, pools_left_by(before == NULL ? NULL : &before->ranks[rank], keys, a), keys);
   begin_with_residents(&w);
   return w;
-}
-
-static void walk_ops(rank_walk *w, uint32_t begin, uint32_t end)
-{
-  for (uint32_t i = begin; i < end; i++)
-    walk_op(w, i);
 }
 
 static void end_step(rank_walk *w, arena *a)

@@ -45,12 +45,16 @@ uint32_t part_new(part_array *parts);
 
 uint32_t parts_cut_out(part_array *parts, uint32_t first, byte_range bytes);
 
+static inline bool is_whole(byte_range bytes)
+{
+  return bytes.begin == 0 && bytes.end == INT64_MAX;
+}
+
 /* The first of the parts that make up the range, NO_PART: it is empty. The parts of the memory begin
  * with `first`. */
 static inline uint32_t parts_in(part_array *parts, uint32_t first, byte_range bytes)
 {
-  bool all = bytes.begin == 0 && bytes.end == INT64_MAX;
-  return all ? first : parts_cut_out(parts, first, bytes);
+  return is_whole(bytes) ? first : parts_cut_out(parts, first, bytes);
 }
 
 /* The part after `at` that belongs to the range, NO_PART: none. */

@@ -97,11 +97,15 @@ static void put_buffers(walk_state *s, rank_walk *w)
   }
 }
 
+/* Of nearly every part, with its buffer. */
+enum { MOST_WORDS = 16 };
+
 walk_state walk_state_of(rank_walk *w, uint32_t buffers, arena *a)
 {
   walk_state s = { .buffers = buffers,
                    .word_of = ARENA_ARRAY(a, uint32_t, buffers),
                    .taken = ARENA_ARRAY(a, uint32_t, w->keys) };
+  ARRAY_RESERVE(&s.words, MOST_WORDS * w->parts.count);
   for (uint32_t i = 0; i < DEVICE_STREAMS; i++) {
     put_fact(&s, w->settled[i]);
     put_former_uses(&s, &w->returned[i]);
