@@ -709,6 +709,13 @@ static void slow_rank(void *context, uint32_t i)
 {
   const slowing *x = context;
   rank_times u = times_of(x, i);
+  u.cut = turn_cut_of(&u);
+  if (u.cut.ops > 0) {
+    write_times(&x->engine->ranks[i], 0, u.cut.highest);
+    write_times(&x->engine->ranks[i], u.cut.lowest + u.cut.ops, UINT32_MAX);
+  } else {
+    write_times(&x->engine->ranks[i], 0, UINT32_MAX);
+  }
   x->of[i] = slowdown_at_full_clock(&u, x->engine->machine, &x->memory[i]);
 }
 
@@ -724,6 +731,12 @@ static slowdown *slowdown_of_ranks(const timeline *t, const engine *e, uint32_t 
     slowed |= x.of[i].ppm != NULL;
   }
   return slowed ? x.of : NULL;
+}
+
+static void write_rank(void *context, uint32_t i)
+{
+  const engine *e = context;
+  write_times(&e->ranks[i], 0, UINT32_MAX);
 }
 
 static void follow_rank(void *context, uint32_t i)
@@ -885,8 +898,10 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
   arena scratch = { 0 };
   common c = common_of(p, m, holds, threads, &scratch);
   engine e = engine_new(t, p, m, places, &c, &scratch);
+  e.times_can_wait = true;
   bool complete = run(t, &e, d);
   slowdown *of = complete ? slowdown_of_ranks(t, &e, threads, &scratch) : NULL;
+  if (complete && of == NULL) parallel_for(p->rank_count, threads, write_rank, &e);
   int64_t *busy = ARENA_ARRAY(&scratch, int64_t, p->rank_count);
   for (int follows = 0; complete && of != NULL && follows <= MOST_FOLLOWS; follows++) {
     if (follows > 0) {

@@ -539,30 +539,67 @@ static void add_to_times(int64_t *restrict to, const int64_t *restrict from, uin
     to[i] = from[i] + ps;
 }
 
-/* The times of ops from those `by` ops before. */
-static void move_ops(const pair *p, uint32_t first, uint32_t end)
+/* The times of an op from those `by` ops before. */
+static void move_op(const pair *p, uint32_t op)
 {
-  int64_t *start_ps = p->now->out->start_ps, *end_ps = p->now->out->end_ps;
-  for (uint32_t i = first; i < end; i += p->by) {
-    uint32_t count = end - i < p->by ? end - i : p->by;
-    add_to_times(&start_ps[i], &start_ps[i - p->by], count, p->by_ps);
-    add_to_times(&end_ps[i], &end_ps[i - p->by], count, p->by_ps);
+  const rank_timeline *out = p->now->out;
+  out->start_ps[op] = out->start_ps[op - p->by] + p->by_ps;
+  out->end_ps[op] = out->end_ps[op - p->by] + p->by_ps;
+}
+
+/* Those of the ops that are in [from, to), and what is left of the turns that contain these. */
+static void write_moved(const rank_timeline *out, const moved_ops *m, uint32_t from, uint32_t to)
+{
+  uint32_t turn = from <= m->begin ? 0 : (from - m->begin) / m->by, base = m->begin - m->by;
+  for (uint32_t i = m->begin + turn * m->by; i < m->end && i < to; i += m->by) {
+    uint32_t count = m->end - i < m->by ? m->end - i : m->by;
+    int64_t later_ps = ++turn * m->ps;
+    add_to_times(&out->start_ps[i], &out->start_ps[base], count, later_ps);
+    add_to_times(&out->end_ps[i], &out->end_ps[base], count, later_ps);
   }
+}
+
+void write_times(const rank_state *r, uint32_t from, uint32_t to)
+{
+  if (r->untimed.begin < r->untimed.end) write_moved(r->out, &r->untimed, from, to);
+}
+
+/* The first op whose times the engine may ask for when it is `more` ops further: what is not done then, and
+ * what is in the driver's queues. */
+static uint32_t first_asked_for(const rank_state *r, uint32_t more, uint32_t undone)
+{
+  uint32_t first = undone;
+  for (uint32_t u = 0; u < r->used_count; u++) {
+    const stream_state *s = &r->streams[r->used[u]];
+    if (s->queued > 0 && !is_idle(r, s) && s->oldest < first) first = s->oldest;
+  }
+  return first + more;
+}
+
+/* Whole turns that were left out. Times can wait up to the turn before what the engine goes on with. */
+static void move_turns(const pair *p, rank_state *r, uint32_t more, uint32_t undone,
+                       const moved_ops *m)
+{
+  uint32_t asked = first_asked_for(r, more, undone), turns = 0;
+  if (p->engine->times_can_wait && asked > m->begin + m->by) turns = (asked - m->begin) / m->by - 1;
+  uint32_t from = m->begin + turns * m->by;
+  write_moved(r->out, m, from, m->end);
+  if (turns == 0) return;
+  write_times(r, 0, UINT32_MAX);
+  r->untimed = (moved_ops){ m->begin, from, m->by, m->ps };
 }
 
 /* The times of the ops of the turns left out: a turn earlier, plus the shift. Each stream is `more` ops
  * further then; what is issued and not done has the time of its issue. `issued_ps`: the times of issue now,
  * from op `undone` on. */
-static void move_times(const pair *p, uint32_t more, int64_t more_ps, uint32_t undone,
-                       const int64_t *issued_ps)
+static void move_times(const pair *p, rank_state *r, uint32_t more, int64_t more_ps,
+                       uint32_t undone, const int64_t *issued_ps)
 {
-  const rank_state *r = p->now;
   uint32_t i = undone;
   for (; i < r->issued && i < undone + more; i++)
-    if (is_to_come(r, i) && op_runs_on_stream((op_kind)r->plan->ops.items[i].kind))
-      move_ops(p, i, i + 1);
+    if (is_to_come(r, i) && op_runs_on_stream((op_kind)r->plan->ops.items[i].kind)) move_op(p, i);
   if (i < undone + more) {
-    move_ops(p, i, undone + more);
+    move_turns(p, r, more, undone, &(moved_ops){ i, undone + more, p->by, p->by_ps });
     i = undone + more;
   }
   for (; i < r->issued + more; i++) {
@@ -571,7 +608,7 @@ static void move_times(const pair *p, uint32_t more, int64_t more_ps, uint32_t u
     if (on_stream && i >= r->streams[o->stream].next + more)
       r->out->start_ps[i] = issued_ps[i - more - undone] + more_ps;
     else if (i >= (on_stream ? r->streams[o->stream].next : r->issued))
-      move_ops(p, i, i + 1);
+      move_op(p, i);
   }
 }
 
@@ -654,7 +691,7 @@ static void move_rank(const pair *p, rank_state *r, uint32_t times)
   time_list issued_ps = { 0 };
   if (count > 0)
     memcpy(ARRAY_EXTEND(&issued_ps, count), &r->out->start_ps[undone], count * sizeof(int64_t));
-  move_times(p, times * p->by, ps, undone, issued_ps.items);
+  move_times(p, r, times * p->by, ps, undone, issued_ps.items);
   ARRAY_FREE(&issued_ps);
   move_events(p, times * p->by, undone);
   add_figures(r->out, &p->past->figures, times);

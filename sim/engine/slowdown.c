@@ -33,14 +33,16 @@ static int64_t divide_up(int64_t a, int64_t b)
   return a / b + (a % b > 0);
 }
 
-/* When the streams with ops in the turns began the first of them. */
+/* When the streams with ops in the turns began the first of them: later than the ops a turn before. */
 static span first_turn_of(const rank_times *u)
 {
+  const equal_turns *t = u->turns;
   span s = { INT64_MAX, INT64_MIN };
   for (int i = 0; i < STREAM_HOST; i++) {
-    if (!(u->turns->streams >> i & 1)) continue;
-    s.begin_ps = min_i64(s.begin_ps, u->start_ps[u->turns->first[i]]);
-    s.end_ps = max_i64(s.end_ps, u->start_ps[u->turns->first[i]]);
+    if (!(t->streams >> i & 1)) continue;
+    int64_t at_ps = u->start_ps[t->first[i] - t->ops] + t->ps;
+    s.begin_ps = min_i64(s.begin_ps, at_ps);
+    s.end_ps = max_i64(s.end_ps, at_ps);
   }
   return s;
 }
@@ -58,7 +60,7 @@ static bool others_rest(const rank_times *u, int64_t begin_ps, int64_t end_ps)
 
 static const turn_cut nothing_cut = { .lowest = UINT32_MAX, .highest = UINT32_MAX };
 
-static turn_cut cut_of(const rank_times *u)
+turn_cut turn_cut_of(const rank_times *u)
 {
   const equal_turns *t = u->turns;
   if (t == NULL || t->times == 0 || t->ps == 0 || t->streams == 0) return nothing_cut;
@@ -594,13 +596,10 @@ static bool set_power(slowdown *s, full_clock *f, const call_list *kernels, cons
   return adds;
 }
 
-slowdown slowdown_at_full_clock(const rank_times *times, const machine *m, arena *a)
+slowdown slowdown_at_full_clock(const rank_times *u, const machine *m, arena *a)
 {
-  rank_times cut = *times;
-  const rank_times *u = &cut;
-  cut.cut = cut_of(times);
-  uint32_t rows = u->plan->ops.count - cut.cut.ops;
-  slowdown s = { ARENA_ARRAY(a, int64_t, rows), ARENA_ARRAY(a, int64_t, rows), cut.cut };
+  uint32_t rows = u->plan->ops.count - u->cut.ops;
+  slowdown s = { ARENA_ARRAY(a, int64_t, rows), ARENA_ARRAY(a, int64_t, rows), u->cut };
   work w = work_of(u);
   full_clock f = { .times = u };
   assert(u->step_ps >= 0);

@@ -64,7 +64,7 @@ typedef struct rank_times {
   const int64_t *start_ps, *end_ps;
   int64_t step_ps;
   const equal_turns *turns; /* NULL: not known */
-  turn_cut cut;             /* slowdown.c sets it */
+  turn_cut cut;             /* turn_cut_of; .ops == 0: nothing is left out */
 } rank_times;
 
 /* In parts per million of an op's time alone (kernels: call_cost.ps, copies: host_copy_ps), by the row of the
@@ -90,7 +90,10 @@ static inline int64_t slowdown_ppm(const slowdown *s, const rank_plan *p, uint32
   return s->ppm[slowdown_row(&s->cut, p, op)];
 }
 
-/* `u`: times without slowdowns. */
+/* What may be left out of the rank. */
+turn_cut turn_cut_of(const rank_times *u);
+
+/* `u`: times without slowdowns; those of ops that all streams leave out are not read. */
 slowdown slowdown_at_full_clock(const rank_times *u, const machine *m, arena *a);
 
 /* Replaces the part of power throttling. `slowed`: the times that `s` led to. `a` lives as long as `s`. */

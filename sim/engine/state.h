@@ -56,6 +56,14 @@ typedef struct stream_lists {
   const uint32_t *recorded_by;    /* by event: its RECORD; NO_OP: none */
 } stream_lists;
 
+/* Ops [begin, end) of turns left out: each ran `ps` later than the one `by` ops before, the first ones than
+ * those in front of `begin`. */
+typedef struct moved_ops {
+  uint32_t begin, end; /* equal: there are none */
+  uint32_t by;
+  int64_t ps;
+} moved_ops;
+
 typedef struct rank_state {
   const rank_plan *plan;
   rank_timeline *out;
@@ -84,6 +92,7 @@ typedef struct rank_state {
   uint8_t *event_stream;
   bool runnable;
   equal_turns turns; /* those of the longest run that was left out */
+  moved_ops untimed; /* whose times are not written (write_times) */
 } rank_state;
 
 typedef struct engine {
@@ -97,6 +106,7 @@ typedef struct engine {
   bool too_long;     /* something ends after TIME_LIMIT_PS */
   host_costs host;
   struct turn_skip *skip; /* NULL: nothing repeats (skip.h) */
+  bool times_can_wait;    /* ranks may keep `untimed` ops */
   uint32_t threads;       /* for what is done rank by rank */
 } engine;
 

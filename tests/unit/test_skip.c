@@ -82,7 +82,9 @@ static hold_list draw_holds(const rank_plan *r)
   return l;
 }
 
-static uint32_t check(const char *base, const char *changes, const char *name, bool held)
+/* `alter`: NULL: the machine is as it was loaded. */
+static uint32_t check(const char *base, const char *changes, const char *name, bool held,
+                      void (*alter)(machine *m))
 {
   uint32_t left_out = 0;
   for (int kind = 0; kind < 2; kind++) {
@@ -90,12 +92,13 @@ static uint32_t check(const char *base, const char *changes, const char *name, b
     diag d = { 0 };
     compilation c;
     const settings *s = small_settings(base, changes, &a);
-    const machine *m = machine_load(&a, name, &d);
+    machine m = *machine_load(&a, name, &d);
+    if (alter != NULL) alter(&m);
     small_compile(&c, s, kind == 0 ? ITERATION_WARMUP : ITERATION_STEADY, &a);
     hold_list *holds = ARENA_ARRAY(&a, hold_list, c.plan.rank_count);
     for (uint32_t i = 0; held && i < c.plan.rank_count; i++)
       holds[i] = draw_holds(&c.plan.ranks[i]);
-    left_out += compare(&c.plan, m, places_of_ranks(s, m, &a), held ? holds : NULL);
+    left_out += compare(&c.plan, &m, places_of_ranks(s, &m, &a), held ? holds : NULL);
     for (uint32_t i = 0; i < c.plan.rank_count; i++)
       ARRAY_FREE(&holds[i]);
     compilation_release(&c);
@@ -133,7 +136,7 @@ static uint32_t check_drawn(uint32_t of)
            "use_distributed_optimizer: true%s}\n%s",
            ranks * stages * per_rank, microbatches * wide, 512u << draw(4), ranks * wide, ranks,
            virtual, PICK(systems));
-  return check(draw(2) ? SMALL_MOE : SMALL_DENSE, changes, PICK(machines), draw(4) == 0);
+  return check(draw(2) ? SMALL_MOE : SMALL_DENSE, changes, PICK(machines), draw(4) == 0, NULL);
 }
 
 static void test_drawn(void **state)
@@ -159,8 +162,36 @@ static void test_long(void **state)
   for (size_t i = 0; i < sizeof systems / sizeof *systems; i++) {
     snprintf(changes, sizeof changes, "%s%s", pipeline, systems[i]);
     /* Copies keep pace with compute: without them the clock falls, turn by turn. */
-    assert_true(check(SMALL_DENSE, changes, "H200-SXM", false) >= (i == 0 ? 30 : 100));
+    assert_true(check(SMALL_DENSE, changes, "H200-SXM", false, NULL) >= (i == 0 ? 30 : 100));
   }
+}
+
+/* Nothing lengthens kernels or copies, and host threads often wait for a full queue. */
+static void without_slowdowns(machine *m)
+{
+  m->gpu.power_limit_w = 0;
+  m->link.memory_slowdown_d2h_permille = m->link.memory_slowdown_h2d_permille = 0;
+  m->link.gemm_slowdown_d2h_permille = m->link.gemm_slowdown_h2d_permille = 0;
+  m->link.waiting_slowdown_d2h_permille = m->link.waiting_slowdown_h2d_permille = 0;
+  m->issue.queue_ops = 8 + draw(1000);
+}
+
+/* One simulation is enough, and no times of it may be missing: of short steps, and of steps of seconds. */
+static void test_without_slowdowns(void **state)
+{
+  (void)state;
+  char changes[1024];
+  uint32_t left_out = 0;
+  seed = 0;
+  for (size_t i = 0; i < 3 * sizeof systems / sizeof *systems; i++) {
+    bool is_long = i % 3 == 0;
+    snprintf(changes, sizeof changes,
+             "model: {num_layers: 16}\ntraining: {global_batch_size: %u, seq_length: %u}\n"
+             "parallel: {world_size: 4, pipeline_model_parallel_size: 4}\n%s",
+             is_long ? 96 : 24 + draw(8), is_long ? 16384u : 1024u, systems[i / 3]);
+    left_out += check(SMALL_DENSE, changes, "H200-SXM", i % 3 == 1, without_slowdowns);
+  }
+  assert_true(left_out >= 500);
 }
 
 static void assert_refused(const plan *p, const machine *m, const rank_place *places,
@@ -202,6 +233,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_drawn),
     cmocka_unit_test(test_long),
+    cmocka_unit_test(test_without_slowdowns),
     cmocka_unit_test(test_too_large),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
