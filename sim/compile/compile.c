@@ -227,7 +227,7 @@ static void renumber_group(void *context, uint32_t index)
   }
 }
 
-/* What the first group that failed has met is what one thread would meet. */
+/* One thread would stop in the first group that fails, so that group's errors are reported. */
 static void join_groups(rank_group *groups, uint32_t count, arena *a, diag *d)
 {
   plan *p = &groups->compiled->plan;

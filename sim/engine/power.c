@@ -79,7 +79,7 @@ static int64_t until_nj(power_curve *c, power_edge edge, int64_t at_ps)
   return at_ps < 0 ? nj - step_nj(c) : nj + step_nj(c);
 }
 
-/* What the GPU draws if kernels take so much energy in a time. 1 nJ per ps is 1000 W. */
+/* The power that the GPU draws while its kernels take this energy. 1 nJ per ps is 1000 W. */
 static inline int64_t demand_mw(const machine *m, int64_t energy_nj, int64_t time_ps)
 {
   const int64_t mw = 1000 * 1000;

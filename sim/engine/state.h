@@ -56,8 +56,8 @@ typedef struct stream_lists {
   const uint32_t *recorded_by;    /* by event: its RECORD; NO_OP: none */
 } stream_lists;
 
-/* Ops [begin, end) of turns left out: each ran `ps` later than the one `by` ops before, the first ones than
- * those in front of `begin`. */
+/* Ops [begin, end) of turns left out. Each ran `ps` later than the op `by` ops before it; for the first turn
+ * that op comes before `begin`. */
 typedef struct moved_ops {
   uint32_t begin, end; /* equal: there are none */
   uint32_t by;

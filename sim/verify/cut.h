@@ -48,7 +48,7 @@ typedef struct rank_cut {
   uint32_t at;               /* ops before the cut */
   uint32_t buffers, events;  /* taken and recorded before the cut */
   moves moves;
-  bool differs; /* what is known here is not what was known a turn before */
+  bool differs; /* the state at the cut is not that of a turn before */
 } rank_cut;
 
 typedef struct shortened {
