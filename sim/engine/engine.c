@@ -710,12 +710,8 @@ static void slow_rank(void *context, uint32_t i)
   const slowing *x = context;
   rank_times u = times_of(x, i);
   u.cut = turn_cut_of(&u);
-  if (u.cut.ops > 0) {
-    write_times(&x->engine->ranks[i], 0, u.cut.highest);
-    write_times(&x->engine->ranks[i], u.cut.lowest + u.cut.ops, UINT32_MAX);
-  } else {
-    write_times(&x->engine->ranks[i], 0, UINT32_MAX);
-  }
+  write_times(&x->engine->ranks[i], 0, u.cut.highest);
+  write_times(&x->engine->ranks[i], u.cut.lowest + u.cut.ops, UINT32_MAX);
   x->of[i] = slowdown_at_full_clock(&u, x->engine->machine, &x->memory[i]);
 }
 
