@@ -25,6 +25,7 @@ typedef struct option {
   uint32_t index; /* of the space */
   uint32_t first; /* index of the first that has its plans in common with it */
   bool legal;
+  bool own; /* offsim's: no framework has it today */
   XXH128_hash_t self, common, run;
   int64_t step_bound_ps; /* of its run */
 } option;
@@ -54,6 +55,13 @@ static bool take_refusal(tuning *x, const diag *quiet)
   return false;
 }
 
+static bool is_own(const settings *s)
+{
+  return s->offload.system == SYSTEM_planned || s->derived.layer_keeps_mlp != NULL ||
+         s->derived.layer_keeps_activation != NULL || s->derived.layer_recomputes_mlp != NULL ||
+         strcmp(s->recompute.recompute_layers, "1") != 0;
+}
+
 static bool look_at(void *of, uint32_t i)
 {
   tuning *x = of;
@@ -63,6 +71,7 @@ static bool look_at(void *of, uint32_t i)
   x->options[i] = (option){ .index = i, .legal = settings_of(x, i, &s, &a, &quiet) };
   if (x->options[i].legal) {
     settings run = run_of(&s), common = common_settings(&s);
+    x->options[i].own = is_own(&s);
     x->options[i].self = settings_digest(&s, &a);
     x->options[i].common = settings_digest(&common, &a);
     x->options[i].run = settings_digest(&run, &a);
@@ -284,17 +293,10 @@ static bool may_be_named(const tuned *t, int64_t step_bound_ps)
          (t->count == 0 || step_bound_ps < t->items[0].row.step_ps);
 }
 
-static bool is_own(const settings *s)
-{
-  return s->offload.system == SYSTEM_planned || s->derived.layer_keeps_mlp != NULL ||
-         s->derived.layer_keeps_activation != NULL || s->derived.layer_recomputes_mlp != NULL ||
-         strcmp(s->recompute.recompute_layers, "1") != 0;
-}
-
 /* The fastest that frameworks have may be named beside offsim's own. */
-static bool may_be_todays(const tuned *t, const settings *s, int64_t step_bound_ps)
+static bool may_be_todays(const tuned *t, const option *o)
 {
-  return !is_own(s) && (t->today.row.step_ps == 0 || step_bound_ps <= t->today.row.step_ps);
+  return !o->own && (t->today.row.step_ps == 0 || o->step_bound_ps <= t->today.row.step_ps);
 }
 
 /* What is known without times; PREDICTED: it has to be. `bytes`: what a device must have at least. */
@@ -310,7 +312,7 @@ static outcome judge_plans(const tuning *x, const option *o, const settings *s, 
     if (bounded && *bytes > machine_usable_bytes(x->of->machine)) return TOO_LARGE;
   }
   if (bounded && x->of->front && is_dominated(x, o->step_bound_ps, *bytes) &&
-      !may_be_todays(x->to, s, o->step_bound_ps))
+      !may_be_todays(x->to, o))
     return DOMINATED;
   return common_plans_are_safe(plans, s, a, d) ? PREDICTED : UNSAFE;
 }
@@ -324,7 +326,7 @@ static void predict_option(const tuning *x, const option *o, const settings *s, 
   bool named = unsafe && !x->of->allow_unsafe;
   t->outcome = named ? UNSAFE : PREDICTED;
   t->found.unsafe = unsafe;
-  t->found.is_own = is_own(s);
+  t->found.is_own = o->own;
   if (predict_common(&p, s, x->of->machine, plans, &a, d)) {
     sweep_row_take(row, &p);
     assert(row->step_ps >= o->step_bound_ps && "the step bound holds");
@@ -421,14 +423,21 @@ static void take_trial(tuning *x, const trial *t)
   if (t->outcome >= FOUND && !named) insert(x, &t->found);
 }
 
-/* No option from here on can be among the best, or what is named beside one of offsim's own. */
-static bool is_over(const tuning *x, const option *next)
+/* It cannot be among the best. */
+static bool is_too_slow(const tuning *x, const option *o)
 {
   const tuned *t = x->to;
   if (x->of->exhaustive || x->of->front || t->count < x->of->best) return false;
-  bool names_today = t->items[0].is_own &&
+  return o->step_bound_ps > t->items[t->count - 1].row.step_ps;
+}
+
+/* Nor can any option from here on, or be what is named beside one of offsim's own. */
+static bool is_over(const tuning *x, const option *next)
+{
+  const tuned *t = x->to;
+  bool names_today = t->count > 0 && t->items[0].is_own &&
                      (t->today.row.step_ps == 0 || next->step_bound_ps <= t->today.row.step_ps);
-  return !names_today && next->step_bound_ps > t->items[t->count - 1].row.step_ps;
+  return !names_today && is_too_slow(x, next);
 }
 
 /* The settings from `next` on that have their plans in common. */
@@ -448,8 +457,14 @@ static void predict_all(tuning *x, const tune_progress *show)
     wave w = { .x = x };
     show->show(show->context, next, x->count, NULL);
     while (w.count < WAVE && next < x->count && !is_over(x, &x->options[next])) {
-      w.options[w.count] = &x->options[next];
-      next += w.settings[w.count++] = count_common(x, next);
+      uint32_t common = count_common(x, next);
+      if (x->options[next].own && is_too_slow(x, &x->options[next])) {
+        x->to->too_slow += common;
+      } else {
+        w.options[w.count] = &x->options[next];
+        w.settings[w.count++] = common;
+      }
+      next += common;
     }
     if (!deal_items(w.trials, w.count, sizeof *w.trials, x->of->threads, try_plans, &w)) break;
     for (uint32_t i = 0; i < w.count; i++)
@@ -458,7 +473,7 @@ static void predict_all(tuning *x, const tune_progress *show)
         take_trial(x, &w.trials[i].of[k]);
       }
   }
-  x->to->too_slow = x->count - next;
+  x->to->too_slow += x->count - next;
 }
 
 /* ---- all ---- */

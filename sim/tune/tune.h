@@ -14,7 +14,9 @@
  *   by safety   a setting whose plans `check` refuses is not among the best, whatever it takes; it is
  *               predicted only to name it, if it may be faster than the best;
  *   by time     a setting whose step bound, which all settings with the same recomputation share, is
- *               above the step of the worst of the best found so far, is not among the best;
+ *               above the step of the worst of the best found so far, is not among the best; one that
+ *               frameworks have is still predicted if it may be the fastest of theirs, and offsim's own
+ *               are faster;
  *   by both     a setting whose step bound and requested bytes are no better than the figures of one
  *               that was found is not on the front.
  *
