@@ -106,6 +106,7 @@ static call_cost cost_of(const machine *m, const plan_call *c)
   assert(time.ps >= 0 && time.slowdown_permille >= 0);
   call_cost cost = { .ps = min_i64(time.ps, CAP),
                      .power_permille = time.slowdown_permille,
+                     .is_collective = c->is_collective,
                      .energy_nj = call_energy_nj(m, c),
                      .host_ps = host_call_ns(m, c) * PS_PER_NS };
   assert(cost.energy_nj >= 0 && cost.host_ps >= 0);

@@ -27,8 +27,9 @@ typedef struct call_cost {
   int64_t collective_permille; /* ... while a collective by NVLink runs; of such a collective,
                                        * while compute runs */
   bool joined;                 /* it is such a collective */
-  int64_t energy_nj;           /* as call_energy_nj (sim/machine/call_time.h) */
-  int64_t host_ps;             /* host time to issue it (sim/machine/host_work.h) */
+  bool is_collective;
+  int64_t energy_nj; /* as call_energy_nj (sim/machine/call_time.h) */
+  int64_t host_ps;   /* host time to issue it (sim/machine/host_work.h) */
 } call_cost;
 
 /* By call of the plan. */

@@ -151,8 +151,8 @@ typedef struct call_list {
 
 /* What slows, or is slowed, in program order: one walk over the plan finds it for all rules. */
 typedef struct work {
-  call_list kernels;
-  call_list joined; /* collectives that take time from compute */
+  call_list kernels; /* and collectives that draw power */
+  call_list joined;  /* collectives that take time from compute */
   op_list out, back;
   uint32_t beside;      /* streams other than compute that have work, a bit each */
   bool copying_kernels; /* kernels run between copies */
@@ -190,10 +190,8 @@ static void add_call(work *w, const rank_times *u, uint32_t op)
 {
   const timed_call c = call_at(u, op);
   bool is_kernel = u->plan->ops.items[op].kind == OP_KERNEL;
-  if (is_kernel)
-    *ARRAY_PUSH(&w->kernels) = c;
-  else if (is_joined(&c))
-    *ARRAY_PUSH(&w->joined) = c;
+  if (is_kernel || c.cost->energy_nj > 0) *ARRAY_PUSH(&w->kernels) = c;
+  if (!is_kernel && is_joined(&c)) *ARRAY_PUSH(&w->joined) = c;
   w->copying_kernels |= is_kernel && c.stream == STREAM_D2H;
 }
 
@@ -341,9 +339,10 @@ static void merge_spans(span_list *l)
   l->count = kept;
 }
 
+/* A kernel of compute. */
 static bool is_on_compute(const timed_call *c)
 {
-  return c->stream == STREAM_COMPUTE && c->end_ps > c->begin_ps;
+  return c->stream == STREAM_COMPUTE && !c->cost->is_collective && c->end_ps > c->begin_ps;
 }
 
 static span_list spans_of_calls(const call_list *calls, arena *a)

@@ -182,9 +182,16 @@ static int64_t operations_nj(const plan_call *c, int64_t flops, int64_t energy_f
   return capped_muldiv(capped_muldiv(flops, dtype_bytes((dtype)c->dtype), 2), energy_fj, MILLION);
 }
 
+static int64_t exchange_nj(const machine *m, const plan_call *c)
+{
+  int64_t sent_bytes =
+      collective_sent_bytes((collective_kind)c->kind, c->bytes, max_i64(1, c->group_size));
+  return capped_muldiv(sent_bytes, m->gpu.exchange_energy_fj, MILLION);
+}
+
 int64_t call_energy_nj(const machine *m, const plan_call *c)
 {
-  if (c->is_collective) return 0;
+  if (c->is_collective) return exchange_nj(m, c);
   switch (class_of((kernel_kind)c->kind)) {
   case COST_GEMM: return operations_nj(c, call_flops(c), m->gpu.product_energy_fj);
   case COST_ATTENTION: return operations_nj(c, call_flops(c), m->gpu.attention_energy_fj);

@@ -61,8 +61,7 @@ int64_t call_slowdown_permille(const machine *m, const plan_call *c);
 /* Operations of a matrix product or of attention; 0 for every other call. */
 int64_t call_flops(const plan_call *c);
 
-/* The energy that a kernel draws beyond the GPU's base power (gpu.power_base_w), nanojoules; 0 for
- * collectives. */
+/* The energy that a kernel or collective draws beyond the GPU's base power (gpu.power_base_w), nanojoules. */
 int64_t call_energy_nj(const machine *m, const plan_call *c);
 
 #endif

@@ -73,6 +73,7 @@ typedef enum value_source {
     "energy of one 16-bit operation of a matrix product at full clock")                            \
   X(attention_energy_fj, 0, 0, RATE_NONE, "the same, of attention")                                \
   X(memory_energy_fj, 0, 0, RATE_NONE, "energy of one byte that other kernels move")               \
+  X(exchange_energy_fj, 0, 0, RATE_NONE, "energy of one byte that a rank sends in a collective")   \
   X(power_slowdown_permille, 0, 0, -RATE_POWER,                                                    \
     "slowdown of matrix products for each part by which demand exceeds the limit")                 \
   X(attention_slowdown_permille, 0, 0, -RATE_POWER, "the same, of attention; 0: as products")

@@ -202,6 +202,12 @@ static int64_t bus_bytes(collective_kind kind, int64_t bytes, int64_t group_size
   return 0;
 }
 
+int64_t collective_sent_bytes(collective_kind kind, int64_t bytes, int64_t group_size)
+{
+  assert(bytes >= 0 && group_size >= 1);
+  return ceil_div(bus_bytes(kind, bytes, group_size), group_size);
+}
+
 /* How many of `domains` get a token that `copies` of their ranks get, in thousandths: of drawn ranks, each
  * misses a domain with probability 1 - 1 / domains. */
 static int64_t domains_reached(int64_t domains, int64_t copies_permille)
@@ -247,7 +253,7 @@ int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, in
   if (group_size == 1) return 0;
   bool between_domains = ranks_joined < group_size;
   int64_t rate = collective_rate(mc, ranks_joined, between_domains);
-  int64_t crossing = ceil_div(bus_bytes(kind, bytes, group_size), group_size);
+  int64_t crossing = collective_sent_bytes(kind, bytes, group_size);
   if (mc->nvlink.step_ns == 0)
     return capped_muldiv_up(crossing, PS_PER_US, rate) + link_latency_ps(mc, between_domains);
   return nccl_ps(&(nccl_call){ .all_reduce = kind == COLLECTIVE_ALL_REDUCE ||

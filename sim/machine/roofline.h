@@ -74,6 +74,9 @@ int64_t roofline_elements_ps(const machine *mc, int64_t rate, int64_t elements, 
 int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, int64_t group_size,
                       int64_t ranks_joined);
 
+/* The bytes of that collective that each rank sends to others. */
+int64_t collective_sent_bytes(collective_kind kind, int64_t bytes, int64_t group_size);
+
 /* An all-to-all. With `once_bytes` above 0, `bytes` are copies of that many bytes of tokens, one for
  * each rank that gets them: a token goes once to a domain of NVLink, where its rank passes it on
  * (DeepEP, HybridEP; in the rates that they publish, a token's own domain counts). NVLink and

@@ -77,6 +77,15 @@ def test_a_gpu_that_waits_is_slowed_less(predict):
     assert slower[0] > 1.1 > slower[2] > slower[-1] == 1
 
 
+def test_collectives_draw_power(predict):
+    """The more a byte takes that ranks send each other, the longer a step at the limit; a GPU alone sends none."""
+    energies = [[("exchange_energy_fj", energy_fj)] for energy_fj in (0, 450000, 900000)]
+    together, alone = ([predict(scenario, preset, changed=changed)["result"]["step_time_s"] for changed in energies]
+                       for scenario, preset in ((PIPELINE, "H100-SXM"), (LAYERS, "H200-SXM")))
+    assert together[0] < together[1] < together[2]
+    assert alone[0] == alone[1] == alone[2]
+
+
 def test_memory_has_no_clock(predict):
     """What the limit moves in time takes the same memory in program order."""
     kept, slowed = (predict(PIPELINE, "H100-SXM", changed=changed) for changed in ([NEVER], []))

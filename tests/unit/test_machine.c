@@ -153,7 +153,7 @@ static void test_files_without_later_keys(void **state)
     }
   const machine *m = machine_parse(&a, "my.yaml", text, strlen(text), &d);
   if (m == NULL) fail_msg("%s", d.message);
-  assert_int_equal(later, 47);
+  assert_int_equal(later, 48);
   for (uint32_t k = 0; k < MACHINE_KEYS; k++)
     if (machine_keys[k].otherwise != NEEDED)
       assert_int_equal(value_of(m, &machine_keys[k]), machine_keys[k].otherwise);
@@ -606,6 +606,10 @@ static void test_ideal_closed_forms(void **state)
   assert_int_equal(collective_ps(mc, COLLECTIVE_ALL_GATHER, 400000, 4, 4), 3 * PS_PER_US);
   assert_int_equal(collective_ps(mc, COLLECTIVE_ALL_REDUCE, 800000, 4, 1), 24 * PS_PER_US);
   assert_int_equal(collective_ps(mc, COLLECTIVE_ALL_TO_ALL, 1 << 30, 1, 1), 0);
+  assert_int_equal(collective_sent_bytes(COLLECTIVE_ALL_REDUCE, 800000, 4), 1200000);
+  assert_int_equal(collective_sent_bytes(COLLECTIVE_ALL_GATHER, 400000, 4), 1200000);
+  assert_int_equal(collective_sent_bytes(COLLECTIVE_ALL_TO_ALL, 800000, 4), 600000);
+  assert_int_equal(collective_sent_bytes(COLLECTIVE_REDUCE_SCATTER, 800000, 1), 0);
   arena_release(&a);
 }
 
