@@ -211,6 +211,9 @@ typedef enum value_source {
     "sequence length at which half that rate is reached")                                          \
   X(attention_least_dim, 0, 0, -RATE_ATTENTION,                                                    \
     "head size below which attention gets no faster: softmax takes the time; 0: none")             \
+  X(attention_block_rows, 0, 0, RATE_NONE,                                                         \
+    "queries, in backward keys, of a head that a multiprocessor works on at a time; the last "     \
+    "such block ends a block's mean time after an even split would; 0: not known")                 \
   X(hbm_bytes_per_us, 1, NEEDED, RATE_NONE, "device memory, as the vendor states it")              \
   X(hbm_reached_permille, 1, NEEDED, +RATE_MEMORY, "part of it that memory-bound kernels reach")   \
   X(strided_elements_per_us, 0, 0, +RATE_MEMORY,                                                   \

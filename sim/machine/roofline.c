@@ -119,6 +119,15 @@ static int64_t attention_bytes(const attention_shape *s, int64_t element)
   return capped_mul(capped_mul(heads, capped_mul(rows, width)), (s->backward ? 2 : 1) * element);
 }
 
+/* What the last block adds to `even_ps`, the time of all blocks evenly split. */
+static int64_t last_block_ps(const machine *mc, const attention_shape *s, int64_t even_ps)
+{
+  int64_t rows = mc->compute.attention_block_rows, length = s->backward ? s->kv_len : s->q_len;
+  if (rows == 0 || even_ps == 0) return 0;
+  int64_t blocks = capped_mul(capped_mul(s->batch, s->heads), ceil_div(length, rows));
+  return capped_muldiv(even_ps, mc->gpu.sm_count, blocks);
+}
+
 /* Backward forms gradients of key and value for each head; with grouped queries more kernels add up those
  * of a group (cuDNN's fmha_reduce_head: two of 22 us for 8192 tokens and 32 heads, 8 of keys, on an H200). */
 static int64_t reduced_bytes(const attention_shape *s, int64_t element)
@@ -146,7 +155,8 @@ int64_t roofline_attention_ps(const machine *mc, roofline_dtype type, const atte
   if (type == ROOFLINE_TF32 || type == ROOFLINE_FP32)
     gflops = max_i64(1, muldiv_i64(gflops, gemm_gflops(mc, type), mc->compute.gemm_bf16_gflops));
   int64_t ideal_ps = capped_muldiv_up(flops, 1000, gflops), length = min_i64(s->kv_len, CAP);
-  int64_t real_ps = length == 0 ? 0 : capped_muldiv_up(ideal_ps, length + half, length);
+  int64_t even_ps = length == 0 ? 0 : capped_muldiv_up(ideal_ps, length + half, length);
+  int64_t real_ps = min_i64(CAP, even_ps + last_block_ps(mc, s, even_ps));
   int64_t moved_ps = hbm_ps(mc, attention_bytes(s, element_bytes(type)));
   int64_t reduced_ps = hbm_ps(mc, reduced_bytes(s, element_bytes(type)));
   return max_i64(real_ps, moved_ps) + reduced_ps + mc->compute.kernel_fixed_ns * PS_PER_NS;

@@ -10,6 +10,8 @@
  *              it, so that it counts where few tokens meet large weights.
  * attention    operations / (rate * length / (length + half length)), the shape of measured
  *              curves; of small heads, operations of larger ones: the exponentials take as long.
+ *              Multiprocessors work on blocks of a head's rows, and the last block ends one
+ *              block's mean time late, which counts where tensor parallelism leaves few heads.
  * memory       bytes / reached rate + fixed part.
  * collectives  NCCL's algorithms and protocols (nccl_time.h); of machines without the latency of a
  *              step, fixed part + bytes * factor / bus bandwidth, with the factors of nccl-tests.

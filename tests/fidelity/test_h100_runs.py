@@ -3,7 +3,7 @@
 h100_runs.jsonl has the fields of real_runs.jsonl (the same Megatron-LM and Transformer Engine). h100_host.yaml is what
 `offsim calibrate --from` found in a trace of m-none on that machine, whose host takes 1.7 times as long as that of
 H100-SXM: the other runs with experts are predicted with it, and dense ones with the shipped file. Runs named other-* are of
-another machine, whose host takes 1.1 times as long.
+another machine, whose host takes 1.1 times as long, fourth-* of a fourth one.
 """
 import functools
 import os
@@ -17,14 +17,14 @@ ROWS = {row["name"]: row for row in rows(os.path.join(HERE, "h100_runs.jsonl"))}
 HOST = os.path.join(HERE, "h100_host.yaml")
 # Percent of a step; and of peaks: routing is uneven.
 STEPS = {"m-balanced": 7, "ep2-none": 3, "ep2-balanced": 3, "d-none": 1, "d-deterministic": 1.5,
-         "other-d-fp8": 1}
+         "other-d-fp8": 1.5, "fourth-tp2-none": 5}
 PEAK, UNEVEN_PEAK, RESERVED = 0.001, 0.7, 6
 SCALES = 0.3  # of each expert's tensors in fp8
 
 
 @functools.cache
 def predicted(name):
-    return predict(ROWS[name], "H100-SXM" if name.startswith(("d-", "other-")) else HOST)
+    return predict(ROWS[name], "H100-SXM" if name.startswith(("d-", "other-", "fourth-")) else HOST)
 
 
 @pytest.mark.parametrize("name", STEPS)
