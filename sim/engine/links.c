@@ -8,8 +8,6 @@
 
 enum { STREAM_LIMIT = STREAM_HOST, SHARE_CACHE = 64 };
 
-#define NO_HOST UINT32_MAX
-
 /*
  * A lane: one copy engine, or the files of a rank in one direction.
  *
@@ -48,8 +46,7 @@ typedef struct host_links {
   uint32_t *lanes; /* indexes into links.lanes, two for each rank */
   uint32_t lane_count;
   int64_t now_ps;
-  int64_t next_ps; /* time of the next event, INT64_MAX: there is none */
-  uint32_t next_lane;
+  uint32_t next_lane; /* of the next event */
   share_row *rows[SHARE_CACHE];
   uint32_t row_count;
 } host_links;
@@ -62,6 +59,7 @@ struct links {
   host_links *hosts;   /* two for each host: its copy engines, its disks */
   uint32_t host_count; /* number of `hosts` */
   uint32_t leaves;     /* a power of two, not below host_count */
+  int64_t *next_ps;    /* [leaves]: time of the host's next event, INT64_MAX: there is none */
   /* [2 * leaves]: among the hosts below the node, the one with the first event */
   uint32_t *winners;
   uint32_t *host_of_lane;
@@ -78,8 +76,7 @@ static uint32_t find_host(links *l, uint32_t *ids, uint32_t id)
   assert(h % 2 == 0 && h <= l->host_count);
   if (h == l->host_count) {
     ids[h] = id;
-    l->hosts[h] = (host_links){ .next_ps = INT64_MAX };
-    l->hosts[h + 1] = (host_links){ .disks = true, .next_ps = INT64_MAX };
+    l->hosts[h + 1].disks = true;
     l->host_count += 2;
   }
   return h;
@@ -111,8 +108,11 @@ static void plant_winners(links *l, arena *a)
     l->leaves *= 2;
   assert((l->leaves & (l->leaves - 1)) == 0 && l->leaves >= l->host_count);
   l->winners = ARENA_ARRAY(a, uint32_t, 2 * l->leaves);
-  for (uint32_t i = 0; i < l->leaves; i++)
-    l->winners[l->leaves + i] = i < l->host_count ? i : NO_HOST;
+  l->next_ps = ARENA_ARRAY(a, int64_t, l->leaves);
+  for (uint32_t i = 0; i < l->leaves; i++) {
+    l->winners[l->leaves + i] = i;
+    l->next_ps[i] = INT64_MAX;
+  }
   for (uint32_t node = l->leaves - 1; node > 0; node--)
     l->winners[node] = l->winners[2 * node];
 }
@@ -259,10 +259,14 @@ static int64_t lane_event_ps(const lane *n)
   return lane_start_ps(n) + n->latency_ps + n->waiting[n->first].more_ps;
 }
 
-static bool comes_first(const links *l, uint32_t a, uint32_t b)
+/* Of two that come at the same time the left one is first. So a leaf without a host never is. */
+static void find_winners(const links *l, uint32_t host)
 {
-  assert((a != NO_HOST || b == NO_HOST) && "places without a host are the last of the tree");
-  return b == NO_HOST || l->hosts[a].next_ps <= l->hosts[b].next_ps;
+  uint32_t *winners = l->winners;
+  for (uint32_t node = (l->leaves + host) / 2; node > 0; node /= 2) {
+    uint32_t left = winners[2 * node], right = winners[2 * node + 1];
+    winners[node] = l->next_ps[left] <= l->next_ps[right] ? left : right;
+  }
 }
 
 static void find_next(const links *l, host_links *h)
@@ -275,12 +279,9 @@ static void find_next(const links *l, host_links *h)
       h->next_lane = h->lanes[i];
     }
   }
-  h->next_ps = next_ps;
   assert(next_ps == INT64_MAX || h->next_lane / LANE_KINDS < LINK_SHARE_FLOWS * l->host_count);
-  for (uint32_t node = (l->leaves + (uint32_t)(h - l->hosts)) / 2; node > 0; node /= 2) {
-    uint32_t left = l->winners[2 * node], right = l->winners[2 * node + 1];
-    l->winners[node] = comes_first(l, left, right) ? left : right;
-  }
+  l->next_ps[h - l->hosts] = next_ps;
+  find_winners(l, (uint32_t)(h - l->hosts));
 }
 
 /* A host thread that waits for a copy to begin learns of it when the copy's latency is over: a copy that
@@ -324,9 +325,9 @@ static void begin_transfer(lane *n)
 static void handle(links *l, host_links *h, link_event *event)
 {
   uint32_t index = h->next_lane;
-  assert(&l->hosts[l->host_of_lane[index]] == h && h->next_ps != INT64_MAX);
+  assert(&l->hosts[l->host_of_lane[index]] == h);
   lane *n = &l->lanes[index];
-  pass_time(l, h, h->next_ps);
+  pass_time(l, h, l->next_ps[h - l->hosts]);
   *event = (link_event){ .rank = index / LANE_KINDS, .ended = n->transfers };
   if (event->ended) {
     assert(n->start_ps <= h->now_ps && n->free_ps <= h->now_ps && "time never goes back");
@@ -343,10 +344,10 @@ static void handle(links *l, host_links *h, link_event *event)
 
 bool links_next(links *l, link_event *event)
 {
-  host_links *first = &l->hosts[l->winners[1]];
-  assert(l->winners[1] < l->host_count);
-  if (first->next_ps == INT64_MAX) return false;
-  handle(l, first, event);
+  uint32_t first = l->winners[1];
+  assert(first < l->host_count);
+  if (l->next_ps[first] == INT64_MAX) return false;
+  handle(l, &l->hosts[first], event);
   return true;
 }
 
