@@ -29,19 +29,39 @@ static arena_block *new_block(const arena *a, size_t least_bytes)
   return block;
 }
 
-void *arena_alloc(arena *a, size_t count, size_t item_bytes)
+/* `zeroed`: whether it is. */
+static void *take(arena *a, size_t bytes, bool *zeroed)
 {
-  if (item_bytes != 0 && count > (SIZE_MAX / 2) / item_bytes)
-    die_refused("memory: requested %zu items of %zu bytes", count, item_bytes);
-  size_t bytes = (count * item_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   arena_block *block = a->blocks;
   if (block == NULL || block->capacity_bytes - block->used_bytes < bytes)
     block = a->blocks = new_block(a, bytes);
   void *memory = (char *)(block + 1) + block->used_bytes;
-  if (!block->zeroed) memset(memory, 0, bytes);
   block->used_bytes += bytes;
   a->used_bytes += bytes;
+  *zeroed = block->zeroed;
   return memory;
+}
+
+static size_t bytes_of(size_t count, size_t item_bytes)
+{
+  if (item_bytes != 0 && count > (SIZE_MAX / 2) / item_bytes)
+    die_refused("memory: requested %zu items of %zu bytes", count, item_bytes);
+  return (count * item_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+void *arena_alloc(arena *a, size_t count, size_t item_bytes)
+{
+  bool zeroed;
+  size_t bytes = bytes_of(count, item_bytes);
+  void *memory = take(a, bytes, &zeroed);
+  if (!zeroed) memset(memory, 0, bytes);
+  return memory;
+}
+
+void *arena_alloc_unset(arena *a, size_t count, size_t item_bytes)
+{
+  bool zeroed;
+  return take(a, bytes_of(count, item_bytes), &zeroed);
 }
 
 char *arena_strndup(arena *a, const char *text, size_t length)

@@ -3,8 +3,8 @@
  *
  * Everything that lives as long as one compilation or one simulation comes from one arena, so
  * ownership needs no rules: a function that takes an `arena *` allocates from it, other functions
- * do not allocate. Memory is zeroed. If the system refuses a request, the program prints it and
- * exits with status 3; so no call returns NULL.
+ * do not allocate. Memory is zeroed, unless the caller asks for it unset. If the system refuses a
+ * request, the program prints it and exits with status 3; so no call returns NULL.
  */
 #ifndef OFFSIM_SIM_BASE_ARENA_H
 #define OFFSIM_SIM_BASE_ARENA_H
@@ -24,6 +24,9 @@ typedef struct arena {
 /* `count` zeroed items of `item_bytes` each, aligned to 16 bytes. */
 void *arena_alloc(arena *a, size_t count, size_t item_bytes);
 
+/* The same, but not zeroed: the caller writes each item before anything reads it. */
+void *arena_alloc_unset(arena *a, size_t count, size_t item_bytes);
+
 /* A NUL-terminated copy of `length` bytes of `text`. */
 char *arena_strndup(arena *a, const char *text, size_t length);
 char *arena_strdup(arena *a, const char *text);
@@ -36,7 +39,8 @@ void arena_take(arena *a, arena *from);
 
 void arena_release(arena *a);
 
-#define ARENA_NEW(a, type)          ((type *)arena_alloc((a), 1, sizeof(type)))
-#define ARENA_ARRAY(a, type, count) ((type *)arena_alloc((a), (count), sizeof(type)))
+#define ARENA_NEW(a, type)                ((type *)arena_alloc((a), 1, sizeof(type)))
+#define ARENA_ARRAY(a, type, count)       ((type *)arena_alloc((a), (count), sizeof(type)))
+#define ARENA_UNSET_ARRAY(a, type, count) ((type *)arena_alloc_unset((a), (count), sizeof(type)))
 
 #endif

@@ -138,14 +138,6 @@ static bool pass_hold(engine *e, rank_state *r)
   return true;
 }
 
-/* The host issues an op of a stream. */
-static void issue_op(const engine *e, rank_state *r, const plan_op *o)
-{
-  assert(o->stream != STREAM_HOST && !r->in_graph && "a graph's ops are issued at its launch");
-  bool is_call = op_is_call((op_kind)o->kind);
-  r->host_ps += host_issue_ps(&e->host, &r->walk, o, is_call ? r->costs[o->arg].host_ps : 0);
-}
-
 /* Ops without a stream. This switch and the one in run_op cover every kind of op. */
 static void run_host_op(engine *e, rank_state *r, const plan_op *o)
 {
@@ -187,69 +179,86 @@ static void run_host_op(engine *e, rank_state *r, const plan_op *o)
   assert(0 && "an op of a stream on the host");
 }
 
-/* If the stream's queue is full, the host waits until its oldest op begins. */
-static inline bool pass_queue(const engine *e, rank_state *r, uint32_t index)
+/* The stream's queue is full: the host waits until its oldest op begins. */
+static inline bool leave_queue(rank_state *r, plan_stream stream)
 {
-  plan_stream stream = (plan_stream)r->plan->ops.items[index].stream;
+  stream_state *s = &r->streams[stream];
+  bool begins = s->next == s->oldest && s->begun;
+  if (s->next <= s->oldest && !begins) return false;
+  wait_until(r, begins ? s->begun_ps : r->out->start_ps[s->oldest], stream);
+  s->oldest = r->following[s->oldest];
+  s->queued--;
+  return true;
+}
+
+static inline bool pass_queue(const engine *e, rank_state *r, plan_stream stream, uint32_t index)
+{
   stream_state *s = &r->streams[stream];
   int64_t most = e->machine->issue.queue_ops;
   if (most == 0) return true;
-  if (s->queued == most) {
-    bool begins = s->next == s->oldest && s->begun;
-    if (s->next <= s->oldest && !begins) return false;
-    wait_until(r, begins ? s->begun_ps : r->out->start_ps[s->oldest], stream);
-    s->oldest = r->following[s->oldest];
-    assert(s->oldest <= index && "the op to be issued comes after those of the queue");
-    s->queued--;
-  }
-  assert(s->queued < most);
+  if (s->queued == most && !leave_queue(r, stream)) return false;
+  assert(s->queued < most && (s->queued == 0 || s->oldest < index));
   if (s->queued++ == 0) s->oldest = index;
   return true;
 }
 
 /* Passes the ops that take or give back blocks, half of all, and issues those of streams, up to another one,
- * the next hold or a full queue. A copy's size is far from its op in memory, so it is prefetched. */
-static void issue_ops(const engine *e, rank_state *r)
+ * the next hold or a full queue; false: it passes none. A copy's size is far from its op in memory, so it is
+ * prefetched. */
+static bool issue_ops(const engine *e, rank_state *r)
 {
   const plan_op *ops = r->plan->ops.items;
   int64_t *start_ps = r->out->start_ps, *end_ps = r->out->end_ps;
-  uint32_t i = r->issued, end = r->plan->ops.count < r->hold_at ? r->plan->ops.count : r->hold_at;
-  int64_t each_ps = e->host.issue_ps[OP_ALLOC];
-  assert(each_ps == e->host.issue_ps[OP_FREE]);
-  if (r->in_graph) return;
+  uint32_t i = r->issued, end = r->listed < r->hold_at ? r->listed : r->hold_at;
+  int64_t host_ps = r->host_ps, each_ps = e->host.issue_ps[OP_ALLOC];
+  assert(each_ps == e->host.issue_ps[OP_FREE] && !r->in_graph);
   for (; i < end; i++) {
-    int64_t host_ps = r->host_ps;
-    for (; i < end && (ops[i].kind == OP_ALLOC || ops[i].kind == OP_FREE); i++)
+    const plan_op *o = &ops[i];
+    op_kind kind = (op_kind)o->kind;
+    if (kind == OP_ALLOC || kind == OP_FREE) {
       start_ps[i] = end_ps[i] = host_ps += each_ps;
+      continue;
+    }
     r->host_ps = host_ps;
-    if (i == end || !op_runs_on_stream((op_kind)ops[i].kind) || !pass_queue(e, r, i)) break;
+    if (!op_runs_on_stream(kind) || !pass_queue(e, r, (plan_stream)o->stream, i)) break;
     prefetch_ops(r->plan, i);
-    issue_op(e, r, &ops[i]);
-    start_ps[i] = r->host_ps;
-    if (op_is_copy((op_kind)ops[i].kind)) __builtin_prefetch(copy_host_buffer(r->plan, &ops[i]));
+    int64_t call_ps = op_is_call(kind) ? r->costs[o->arg].host_ps : 0;
+    start_ps[i] = host_ps = r->host_ps + host_issue_ps(&e->host, &r->walk, o, call_ps);
+    if (op_is_copy(kind)) __builtin_prefetch(copy_host_buffer(r->plan, o));
   }
+  bool passed = i > r->issued;
+  r->host_ps = host_ps;
   r->issued = i;
+  return passed;
+}
+
+static void pass_host_op(engine *e, rank_state *r, const plan_op *o)
+{
+  if (o->stream == STREAM_HOST) run_host_op(e, r, o);
+  r->out->start_ps[r->issued] = r->host_ps;
+  if (!op_runs_on_stream((op_kind)o->kind)) r->out->end_ps[r->issued] = r->host_ps;
+  r->issued++;
+}
+
+/* The next turn comes into the lists (lists.h). */
+static void list_next(rank_state *r)
+{
+  if (r->issued == r->listed) r->listed = list_turns(r->following, r->plan, r->issued, r->issued);
 }
 
 static bool run_host(engine *e, rank_state *r)
 {
-  uint32_t before = r->issued;
+  uint32_t before = r->issued, count = r->plan->ops.count;
   int64_t from_ps = r->host_ps;
-  const plan_op *ops = r->plan->ops.items;
-  for (; r->issued < r->plan->ops.count; r->issued++) {
-    issue_ops(e, r);
-    if (r->issued == r->plan->ops.count) break;
-    const plan_op *o = &ops[r->issued];
-    bool on_stream = op_runs_on_stream((op_kind)o->kind);
+  while (r->issued < count) {
+    list_next(r);
+    const plan_op *o = &r->plan->ops.items[r->issued];
     if (op_is_host_wait((op_kind)o->kind) && !host_wait(e, r, o)) break;
     if (r->issued == r->hold_at && !pass_hold(e, r)) break;
-    if (on_stream && !r->in_graph && !pass_queue(e, r, r->issued)) break;
-    if (o->stream == STREAM_HOST)
-      run_host_op(e, r, o);
-    else if (!r->in_graph)
-      issue_op(e, r, o);
-    r->out->start_ps[r->issued] = r->host_ps;
-    if (!on_stream) r->out->end_ps[r->issued] = r->host_ps;
+    if (r->in_graph || o->stream == STREAM_HOST)
+      pass_host_op(e, r, o);
+    else if (!issue_ops(e, r))
+      break; /* a queue is full */
   }
   assert(r->host_ps >= from_ps && "time never goes back");
   assert(r->issued <= r->hold_at && "no hold is skipped");
@@ -339,12 +348,13 @@ static bool is_message(const rank_state *r, uint32_t op)
   return kind == OP_SEND || kind == OP_RECV;
 }
 
+/* NO_OP: it is not issued yet. */
 static uint32_t last_of_exchange(const rank_state *r, uint32_t op)
 {
   assert(is_message(r, op));
-  while (is_message(r, r->following[op]))
+  while (op < r->issued && is_message(r, r->following[op]))
     op = r->following[op];
-  return op;
+  return op < r->issued ? op : NO_OP;
 }
 
 /* Messages that follow each other on a stream are one exchange: they begin together when the last of them
@@ -353,7 +363,7 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
 {
   const plan_op *ops = r->plan->ops.items;
   uint32_t last = last_of_exchange(r, s->next);
-  if (last >= r->issued) return false;
+  if (last == NO_OP) return false;
   assert(s->next <= last);
   uint32_t end = r->following[last];
   assert(end == NO_OP || end > last);
@@ -436,6 +446,7 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
     assert(r->event_ps[o->arg] == UNKNOWN && "an event is recorded once");
     r->event_ps[o->arg] = ready_ps;
     r->event_stream[o->arg] = s->blamed;
+    r->recorded = true;
     finish_op(r, s, index, ready_ps, ready_ps);
     return true;
   case OP_WAIT: {
@@ -464,27 +475,31 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
   return false;
 }
 
-static bool run_stream(engine *e, rank_state *r, plan_stream stream)
+static void run_stream(engine *e, rank_state *r, plan_stream stream)
 {
   stream_state *s = &r->streams[stream];
-  uint32_t before = s->next;
   while (s->next < r->issued && run_op(e, r, stream, s->next))
     continue;
-  return s->next != before;
 }
 
-/* Runs everything of this rank that waits neither for a copy nor for another rank. */
+static void run_streams(engine *e, rank_state *r)
+{
+  r->recorded = false;
+  for (uint32_t u = 0; u < r->used_count; u++)
+    run_stream(e, r, (plan_stream)r->used[u]);
+}
+
+/* Runs everything of this rank that waits neither for a copy nor for another rank. Once the streams have run,
+ * they go on when the host thread has issued more, or one of them has recorded an event. */
 static void run_rank(engine *e, rank_state *r)
 {
   assert(r->runnable && e->runnable > 0);
   e->runnable--;
   r->runnable = false;
-  bool moved = true;
-  while (moved && !e->too_long) {
-    moved = run_host(e, r);
-    for (uint32_t s = 0; s < r->used_count; s++)
-      moved |= run_stream(e, r, (plan_stream)r->used[s]);
-  }
+  run_host(e, r);
+  do
+    run_streams(e, r);
+  while (!e->too_long && (run_host(e, r) || r->recorded));
 }
 
 /* Rank 0 goes on when no other rank can. Then the others are as far as what it has done lets them be, so a
@@ -558,62 +573,6 @@ static void begin_copy(engine *e, const link_event *begun)
 
 /* ---- a run ------------------------------------------------------------------------------------- */
 
-/* Adds ops [begin, end) in front of what the lists have. */
-static void put_in_lists(stream_lists *l, const rank_plan *p, uint32_t begin, uint32_t end,
-                         uint32_t *following, uint32_t *recorded_by)
-{
-  for (uint32_t i = end; i-- > begin;) {
-    const plan_op *o = &p->ops.items[i];
-    if (!op_runs_on_stream((op_kind)o->kind)) continue;
-    assert(o->stream < DEVICE_STREAMS && l->first[o->stream] > i);
-    following[i] = l->first[o->stream];
-    l->first[o->stream] = i;
-    if (o->kind == OP_RECORD) recorded_by[o->arg] = i;
-  }
-}
-
-/* The lists of ops from `base` on, the last turn but one, become those of all turns: an op is followed as the
- * one a turn later. (Ops of the host are in no list.) */
-static void repeat_lists(stream_lists *l, const rank_plan *p, uint32_t base, uint32_t *following,
-                         uint32_t *recorded_by)
-{
-  const plan_repeat *r = &p->repeat;
-  for (uint32_t turn = base; turn > r->first; turn -= r->ops)
-    for (uint32_t i = 0; i < r->ops; i++)
-      following[turn - r->ops + i] = following[turn + i] - r->ops;
-  for (uint32_t i = base; i < base + r->ops; i++) {
-    const plan_op *o = &p->ops.items[i];
-    if (o->kind != OP_RECORD) continue;
-    uint32_t op = i, event = o->arg;
-    for (; op >= r->first + r->ops; op -= r->ops, event -= r->events)
-      recorded_by[event - r->events] = op - r->ops;
-  }
-  for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (l->first[s] < base + r->ops) l->first[s] -= base - r->first;
-}
-
-static stream_lists lists_of(const rank_plan *p, arena *a)
-{
-  stream_lists l;
-  uint32_t *following = ARENA_ARRAY(a, uint32_t, p->ops.count);
-  uint32_t *recorded_by = ARENA_ARRAY(a, uint32_t, p->events);
-  for (uint32_t i = 0; i < p->events; i++)
-    recorded_by[i] = NO_OP;
-  for (int s = 0; s < DEVICE_STREAMS; s++)
-    l.first[s] = NO_OP;
-  if (p->repeat.turns > 0) {
-    uint32_t base = repeat_end(&p->repeat) - 2 * p->repeat.ops;
-    put_in_lists(&l, p, base, p->ops.count, following, recorded_by);
-    repeat_lists(&l, p, base, following, recorded_by);
-    put_in_lists(&l, p, 0, p->repeat.first, following, recorded_by);
-  } else {
-    put_in_lists(&l, p, 0, p->ops.count, following, recorded_by);
-  }
-  l.following = following;
-  l.recorded_by = recorded_by;
-  return l;
-}
-
 static void rank_begin(rank_state *r, const rank_plan *p, const stream_lists *l, rank_timeline *out,
                        arena *a)
 {
@@ -621,9 +580,10 @@ static void rank_begin(rank_state *r, const rank_plan *p, const stream_lists *l,
   r->plan = p;
   r->out = out;
   r->following = l->following;
+  r->listed = p->repeat.turns > 0 ? p->repeat.first : p->ops.count;
   r->recorded_by = l->recorded_by;
-  r->event_ps = ARENA_ARRAY(a, int64_t, p->events);
-  r->event_stream = ARENA_ARRAY(a, uint8_t, p->events);
+  r->event_ps = ARENA_UNSET_ARRAY(a, int64_t, p->events);
+  r->event_stream = ARENA_UNSET_ARRAY(a, uint8_t, p->events);
   for (uint32_t i = 0; i < p->events; i++)
     r->event_ps[i] = UNKNOWN;
   for (int s = 0; s < DEVICE_STREAMS; s++) {
@@ -803,7 +763,7 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
   engine e = { .plan = p, .machine = m, .places = places, .threads = c->threads };
   e.host = host_costs_of(m);
   e.links = links_new(m, places, p->rank_count, a);
-  e.messages = ARENA_ARRAY(a, message_state, p->messages.count);
+  e.messages = ARENA_UNSET_ARRAY(a, message_state, p->messages.count);
   for (uint32_t i = 0; i < p->messages.count; i++)
     e.messages[i] = (message_state){ { UNKNOWN, UNKNOWN }, UNKNOWN };
   e.ranks = ARENA_ARRAY(a, rank_state, p->rank_count);

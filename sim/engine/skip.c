@@ -647,6 +647,13 @@ static void add_figures(rank_timeline *out, const rank_timeline *before, uint32_
   }
 }
 
+/* The turns that have what the rank goes on with, and what is in the driver's queues, come into the lists. */
+static void list_moved(rank_state *r, uint32_t more, uint32_t undone)
+{
+  uint32_t from = repeat_turn_begin(repeat_of(r), first_asked_for(r, more, undone));
+  r->listed = list_turns(r->following, r->plan, from, r->issued + more);
+}
+
 static void move_streams(rank_state *r, uint32_t ops, int64_t ps)
 {
   for (uint32_t u = 0; u < r->used_count; u++) {
@@ -694,6 +701,7 @@ static void move_rank(const pair *p, rank_state *r, uint32_t times)
   move_times(p, r, times * p->by, ps, undone, issued_ps.items);
   ARRAY_FREE(&issued_ps);
   move_events(p, times * p->by, undone);
+  list_moved(r, times * p->by, undone);
   add_figures(r->out, &p->past->figures, times);
   move_streams(r, times * p->by, ps);
   move_walk(&r->walk, &p->past->rank.walk, times);

@@ -9,12 +9,10 @@
 #include "sim/engine/costs.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/host_walk.h"
+#include "sim/engine/lists.h"
 #include "sim/engine/slowdown.h"
 
 #define UNKNOWN INT64_MIN
-#define NO_OP   UINT32_MAX
-
-enum { DEVICE_STREAMS = STREAM_HOST };
 
 /* 26 days: only an input file can ask for that. The sum of three fits in int64. */
 #define TIME_LIMIT_PS CAP
@@ -49,13 +47,6 @@ typedef struct message_state {
   int64_t done_ps;
 } message_state;
 
-/* The ops of each stream as a list. */
-typedef struct stream_lists {
-  uint32_t first[DEVICE_STREAMS]; /* NO_OP: the stream has none */
-  const uint32_t *following;      /* by op: the next one of its stream; NO_OP: none */
-  const uint32_t *recorded_by;    /* by event: its RECORD; NO_OP: none */
-} stream_lists;
-
 /* Ops [begin, end) of turns left out. Each ran `ps` later than the op `by` ops before it; for the first turn
  * that op comes before `begin`. */
 typedef struct moved_ops {
@@ -67,7 +58,8 @@ typedef struct moved_ops {
 typedef struct rank_state {
   const rank_plan *plan;
   rank_timeline *out;
-  const uint32_t *following;   /* stream_lists */
+  uint32_t *following;         /* stream_lists, */
+  uint32_t listed;             /* ... which have what it issues next up to this op */
   const uint32_t *recorded_by; /* stream_lists */
   const call_cost *costs;      /* by call */
   const slowdown *slowdown;    /* NULL: no op is slowed */
@@ -90,6 +82,7 @@ typedef struct rank_state {
   plan_stream gap_because; /* ... and for which stream it waited */
   int64_t *event_ps;       /* by event */
   uint8_t *event_stream;
+  bool recorded; /* a stream has recorded an event since it was false */
   bool runnable;
   equal_turns turns; /* those of the longest run that was left out */
   moved_ops untimed; /* whose times are not written (write_times) */
