@@ -38,6 +38,7 @@ void power_curve_add(power_curve *c, plan_stream stream, int64_t begin_ps, int64
   if (l->count == 0) c->used[c->used_count++] = (uint8_t)stream;
   int64_t before_nj = stream_nj(l);
   *ARRAY_PUSH(l) = (power_span){ begin_ps, end_ps, min_i64(CAP, energy_nj), before_nj };
+  c->nj = min_i64(CAP, c->nj + min_i64(CAP, energy_nj));
 }
 
 /* Energy of a stream from the step's begin to a time. */
@@ -57,14 +58,6 @@ static int64_t stream_until_nj(power_spans *l, power_edge edge, int64_t at_ps)
   return min_i64(CAP, k->before_nj + part_nj);
 }
 
-static int64_t step_nj(const power_curve *c)
-{
-  int64_t nj = 0;
-  for (uint32_t i = 0; i < c->used_count; i++)
-    nj = min_i64(CAP, nj + stream_nj(&c->streams[c->used[i]]));
-  return nj;
-}
-
 /* The step repeats: at_ps may be one length before or after it. */
 static int64_t until_nj(power_curve *c, power_edge edge, int64_t at_ps)
 {
@@ -76,7 +69,7 @@ static int64_t until_nj(power_curve *c, power_edge edge, int64_t at_ps)
   for (uint32_t i = 0; i < c->used_count; i++)
     nj = min_i64(CAP, nj + stream_until_nj(&c->streams[c->used[i]], edge, in_step_ps));
   if (at_ps == in_step_ps) return nj;
-  return at_ps < 0 ? nj - step_nj(c) : nj + step_nj(c);
+  return at_ps < 0 ? nj - c->nj : nj + c->nj;
 }
 
 /* The power that the GPU draws while its kernels take this energy. 1 nJ per ps is 1000 W. */
@@ -87,13 +80,13 @@ static inline int64_t demand_mw(const machine *m, int64_t energy_nj, int64_t tim
   return m->gpu.power_base_w * 1000 + capped_muldiv(energy_nj, mw, time_ps);
 }
 
-/* Over the window that ends at end_ps, up to which the energy is end_nj. Inline, so that the compiler divides
- * by a constant. */
-static inline int64_t window_mw(power_curve *c, const machine *m, power_edge begin, int64_t end_ps,
-                                int64_t end_nj, int64_t window_ps)
+/* Over the window of that length from begin_ps on; `end_nj`: the energy up to its end. Inline, so that the
+ * compiler divides by a constant. */
+static inline int64_t window_mw(power_curve *c, const machine *m, power_edge begin,
+                                int64_t begin_ps, int64_t end_nj, int64_t window_ps)
 {
-  if (window_ps >= c->length_ps) return demand_mw(m, step_nj(c), c->length_ps);
-  return demand_mw(m, end_nj - until_nj(c, begin, end_ps - window_ps), window_ps);
+  if (window_ps >= c->length_ps) return demand_mw(m, c->nj, c->length_ps);
+  return demand_mw(m, end_nj - until_nj(c, begin, begin_ps), window_ps);
 }
 
 static int64_t excess_ppm(int64_t drawn_mw, int64_t limit_mw)
@@ -101,17 +94,23 @@ static int64_t excess_ppm(int64_t drawn_mw, int64_t limit_mw)
   return min_i64(INT32_MAX, capped_muldiv(drawn_mw, PPM, limit_mw) - PPM);
 }
 
-int64_t power_curve_excess_ppm(power_curve *c, const machine *m, int64_t at_ps)
+int64_t power_curve_most_ppm(power_curve *c, const machine *m, int64_t from_ps, int64_t to_ps)
 {
-  assert(at_ps >= 0 && at_ps <= c->length_ps && m->gpu.power_limit_w >= 0);
+  assert(from_ps >= 0 && from_ps <= to_ps && to_ps <= c->length_ps && m->gpu.power_limit_w >= 0);
   if (m->gpu.power_limit_w == 0 || c->length_ps == 0) return 0;
-  int64_t limit_mw = m->gpu.power_limit_w * 1000, end_ps = at_ps + POWER_AHEAD_PS;
-  int64_t end_nj = POWER_FAST_PS < c->length_ps ? until_nj(c, EDGE_END, end_ps) : 0;
-  int64_t fast_mw = window_mw(c, m, EDGE_FAST, end_ps, end_nj, POWER_FAST_PS);
-  int64_t slow_mw = window_mw(c, m, EDGE_SLOW, end_ps, end_nj, POWER_SLOW_PS);
+  int64_t limit_mw = m->gpu.power_limit_w * 1000, end_ps = from_ps + POWER_AHEAD_PS;
+  bool slides = POWER_FAST_PS < c->length_ps;
+  int64_t end_nj = slides ? until_nj(c, EDGE_END, to_ps + POWER_AHEAD_PS) : 0;
+  int64_t fast_mw = window_mw(c, m, EDGE_FAST, end_ps - POWER_FAST_PS, end_nj, POWER_FAST_PS);
+  int64_t slow_mw = window_mw(c, m, EDGE_SLOW, end_ps - POWER_SLOW_PS, end_nj, POWER_SLOW_PS);
   if (FAST_COUNTS * fast_mw + slow_mw <= (FAST_COUNTS + 1) * limit_mw) return 0;
   int64_t sum_ppm = FAST_COUNTS * excess_ppm(fast_mw, limit_mw) + excess_ppm(slow_mw, limit_mw);
   return max_i64(0, sum_ppm / (FAST_COUNTS + 1));
+}
+
+int64_t power_curve_excess_ppm(power_curve *c, const machine *m, int64_t at_ps)
+{
+  return power_curve_most_ppm(c, m, at_ps, at_ps);
 }
 
 void power_curve_free(power_curve *c)

@@ -57,6 +57,7 @@ typedef struct power_curve {
   power_spans streams[STREAM_HOST];
   uint8_t used[STREAM_HOST]; /* streams that have kernels */
   uint32_t used_count;
+  int64_t nj; /* energy of all kernels */
 } power_curve;
 
 /* A step of this length without kernels. */
@@ -67,6 +68,8 @@ void power_curve_add(power_curve *c, plan_stream stream, int64_t begin_ps, int64
 /* The excess at a time of the step, in parts per million; 0 without a limit. Quick if the times that
  * are asked for move little from one to the next. */
 int64_t power_curve_excess_ppm(power_curve *c, const machine *m, int64_t at_ps);
+/* No less than the excess at any time from one to the other. */
+int64_t power_curve_most_ppm(power_curve *c, const machine *m, int64_t from_ps, int64_t to_ps);
 void power_curve_free(power_curve *c);
 
 #endif

@@ -317,6 +317,7 @@ static bool add_copies(int64_t *ppm, const rank_times *u, const work *w, bool ou
     if (ps == 0 || permille == 0) continue;
     int64_t meets_ps = spans_meet_ps(&copies, c->begin_ps, c->end_ps);
     assert(meets_ps >= 0 && meets_ps <= ps && "spans do not overlap");
+    if (meets_ps == 0) continue;
     int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, ps);
     ppm[c->row] += more;
     adds |= more > 0;
@@ -574,22 +575,47 @@ static power_curve curve_of(full_clock *f, const call_list *kernels)
   return curve;
 }
 
+static bool set_excess(slowdown *s, const timed_call *c, int64_t excess_ppm)
+{
+  int64_t permille = c->cost->power_permille;
+  assert(permille >= 0 && excess_ppm >= 0);
+  int64_t power_ppm = muldiv_i64(excess_ppm, permille, 1000);
+  s->ppm[c->row] += power_ppm - s->power_ppm[c->row];
+  s->power_ppm[c->row] = power_ppm;
+  return power_ppm > 0;
+}
+
+/* Kernels that begin within so short a time are asked for together first: mostly none of them is slowed. */
+#define TOGETHER_PS (10 * PS_PER_MS)
+
+/* The end of the kernels from `begin` on that do, each after the one before. */
+static uint32_t end_together(const call_list *kernels, uint32_t begin)
+{
+  const timed_call *c = kernels->items;
+  uint32_t k = begin + 1;
+  while (k < kernels->count && c[k].begin_ps >= c[k - 1].begin_ps &&
+         c[k].begin_ps <= c[begin].begin_ps + TOGETHER_PS)
+    k++;
+  return k;
+}
+
 /* Finds the time that power adds to each kernel again, from these times. */
 static bool set_power(slowdown *s, full_clock *f, const call_list *kernels, const machine *m)
 {
   bool adds = false;
   if (m->gpu.power_limit_w == 0) return false;
   power_curve curve = curve_of(f, kernels);
-  for (uint32_t k = 0; k < kernels->count; k++) {
-    const timed_call *c = &kernels->items[k];
-    int64_t permille = c->cost->power_permille;
-    if (permille == 0) continue;
-    int64_t excess = power_curve_excess_ppm(&curve, m, at_full_clock(f, c->begin_ps));
-    assert(permille > 0 && excess >= 0);
-    int64_t power_ppm = muldiv_i64(excess, permille, 1000);
-    s->ppm[c->row] += power_ppm - s->power_ppm[c->row];
-    s->power_ppm[c->row] = power_ppm;
-    adds |= power_ppm > 0;
+  const timed_call *c = kernels->items;
+  for (uint32_t k = 0, end; k < kernels->count; k = end) {
+    end = end_together(kernels, k);
+    int64_t from_ps = at_full_clock(f, c[k].begin_ps);
+    int64_t to_ps = at_full_clock(f, c[end - 1].begin_ps);
+    bool any = power_curve_most_ppm(&curve, m, from_ps, to_ps) > 0;
+    for (uint32_t i = k; i < end; i++) {
+      if (c[i].cost->power_permille == 0) continue;
+      int64_t at_ps = any ? at_full_clock(f, c[i].begin_ps) : 0;
+      adds |= set_excess(s, &c[i], any ? power_curve_excess_ppm(&curve, m, at_ps) : 0);
+    }
   }
   power_curve_free(&curve);
   return adds;

@@ -139,11 +139,31 @@ static void test_period(void **state)
   power_curve_free(&c);
 }
 
+/* From one time to another: no less than at any time between. The windows of all of them hold what lies
+ * between the first one's begin and the last one's end. */
+static void test_most(void **state)
+{
+  (void)state;
+  machine m = limited();
+  int64_t half = 2 * SLOW, step = 4 * SLOW;
+  power_curve c = power_curve_new(step);
+  power_curve_add(&c, STREAM_COMPUTE, 0, half, work(600, half));
+  int64_t from_ps = SLOW - SLICE - AHEAD, most = power_curve_most_ppm(&c, &m, from_ps, SLOW);
+  for (int64_t at_ps = from_ps; at_ps <= SLOW; at_ps += SLICE / 7)
+    assert_in_range(power_curve_excess_ppm(&c, &m, at_ps), 1, most);
+  assert_int_equal(power_curve_most_ppm(&c, &m, half - AHEAD, half - AHEAD), 400000);
+  assert_int_equal(power_curve_most_ppm(&c, &m, half - AHEAD - SLICE, half - AHEAD),
+                   (2 * 600000 + 412000) / 3);
+  assert_int_equal(power_curve_most_ppm(&c, &m, half + 3 * SLICE, step - AHEAD), 0);
+  power_curve_free(&c);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_demand),      cmocka_unit_test(test_base), cmocka_unit_test(test_windows),
     cmocka_unit_test(test_step_before), cmocka_unit_test(test_sum),  cmocka_unit_test(test_period),
+    cmocka_unit_test(test_most),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
