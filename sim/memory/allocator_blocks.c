@@ -8,6 +8,8 @@
 #include "sim/base/diag.h"
 #include "sim/base/units.h"
 
+#define SELDOM __attribute__((cold, noinline))
+
 /* Sizes of PyTorch's allocator. */
 #define SMALL_SEGMENT_BYTES  (2 * MIB)
 #define LARGE_SEGMENT_BYTES  (20 * MIB)
@@ -105,18 +107,20 @@ static memory_block *at(block_store *s, uint32_t b)
   return &s->blocks.items[b];
 }
 
-/* An uninitialised record: a reused one or a new one. */
+static SELDOM void add_unused(block_store *s)
+{
+  *ARRAY_PUSH(&s->blocks) = (memory_block){ .next = BLOCK_NONE };
+  s->blocks.unused = s->blocks.count - 1;
+}
+
+/* A record that waits for no event, else uninitialised: a reused one or a new one. */
 static inline uint32_t new_block(block_store *s)
 {
+  if (s->blocks.unused == BLOCK_NONE) add_unused(s);
   uint32_t b = s->blocks.unused;
-
-  if (b != BLOCK_NONE) {
-    assert(at(s, b)->size_bytes == 0 && "an unused record");
-    s->blocks.unused = at(s, b)->next;
-    return b;
-  }
-  (void)ARRAY_PUSH(&s->blocks);
-  return s->blocks.count - 1;
+  assert(at(s, b)->size_bytes == 0 && "an unused record");
+  s->blocks.unused = at(s, b)->next;
+  return b;
 }
 
 static void delete_block(block_store *s, uint32_t b)
@@ -142,21 +146,20 @@ static inline void free_remove(block_store *s, uint32_t b)
 static inline uint32_t cut(block_store *s, uint32_t b, int64_t size_bytes, block_state state)
 {
   uint32_t rest = new_block(s);
-  memory_block *v = at(s, b), *r = at(s, rest);
+  memory_block *blocks = s->blocks.items, *v = &blocks[b], *r = &blocks[rest];
+  int64_t rest_bytes = v->size_bytes - size_bytes;
 
-  assert(size_bytes > 0 && size_bytes < v->size_bytes);
+  assert(size_bytes > 0 && rest_bytes > 0);
   /* Field by field: a copy of the record would wait for its last, narrower stores. */
-  r->address = v->address + size_bytes;
-  r->size_bytes = v->size_bytes - size_bytes;
-  r->previous = b;
+  blocks[v->next].previous = rest;
   r->next = v->next;
-  r->tail_bytes = 0;
-  r->event_count = 0;
-  r->pool = v->pool;
-  r->state = (uint8_t)state;
-  at(s, v->next)->previous = rest;
   v->next = rest;
   v->size_bytes = size_bytes;
+  r->size_bytes = rest_bytes;
+  r->address = v->address + size_bytes;
+  r->pool = v->pool;
+  r->state = (uint8_t)state;
+  r->previous = b;
   return rest;
 }
 
@@ -191,56 +194,61 @@ static void unmapped_remove(block_store *s, uint32_t b)
 
 /* ---- merging ---- */
 
-/* Merges the neighbour, which is in no list any more, into `b`, which is in none. */
-static inline void merge(block_store *s, uint32_t b, uint32_t neighbour)
+/* A neighbour, which is in no list any more, becomes part of `b`, which is in none. */
+static inline void merge_next(block_store *s, uint32_t b)
 {
-  memory_block *blocks = s->blocks.items, *v = &blocks[b], *n = &blocks[neighbour];
-  assert(v->pool == n->pool && (v->previous == neighbour || v->next == neighbour));
-  v->size_bytes += n->size_bytes;
-  if (v->previous == neighbour) {
-    v->address = n->address;
-    v->previous = n->previous;
-    blocks[v->previous].next = b;
-  } else {
-    v->next = n->next;
-    blocks[v->next].previous = b;
-  }
+  memory_block *blocks = s->blocks.items, *v = &blocks[b];
+  uint32_t neighbour = v->next;
+  v->size_bytes += blocks[neighbour].size_bytes;
+  v->next = blocks[neighbour].next;
+  blocks[v->next].previous = b;
   delete_block(s, neighbour);
 }
 
-static inline bool is_in_state(const block_store *s, uint32_t b, block_state state)
+static inline void merge_previous(block_store *s, uint32_t b)
 {
-  return s->blocks.items[b].state == state;
+  memory_block *blocks = s->blocks.items, *v = &blocks[b];
+  uint32_t neighbour = v->previous;
+  v->address = blocks[neighbour].address;
+  v->size_bytes += blocks[neighbour].size_bytes;
+  v->previous = blocks[neighbour].previous;
+  blocks[v->previous].next = b;
+  delete_block(s, neighbour);
 }
 
-static inline void merge_free(block_store *s, uint32_t b, uint32_t neighbour)
+void block_put_free_merged(block_store *s, uint32_t b)
 {
-  free_remove(s, neighbour);
-  merge(s, b, neighbour);
-}
-
-void block_merge_free(block_store *s, uint32_t b, bool previous_is_free, bool next_is_free)
-{
-  assert(at(s, b)->state == BLOCK_FREE && (previous_is_free || next_is_free));
-  if (previous_is_free) merge_free(s, b, at(s, b)->previous);
-  if (next_is_free) merge_free(s, b, at(s, b)->next);
+  memory_block *blocks = s->blocks.items, *v = &blocks[b];
+  free_bins *bins = &s->pools[v->pool]->bins;
+  assert(v->state == BLOCK_FREE);
+  if (blocks[v->next].state == BLOCK_FREE) {
+    free_bins_remove(bins, blocks, v->next);
+    merge_next(s, b);
+  }
+  if (blocks[v->previous].state == BLOCK_FREE) {
+    free_bins_remove(bins, blocks, v->previous);
+    merge_previous(s, b);
+  }
+  free_bins_insert(bins, blocks, b);
 }
 
 /* Makes a block without memory, which is in no list, UNMAPPED, merged with such neighbours. */
 static void put_unmapped(block_store *s, uint32_t b)
 {
-  uint32_t neighbours[] = { at(s, b)->previous, at(s, b)->next };
-  for (int i = 0; i < 2; i++) {
-    if (!is_in_state(s, neighbours[i], BLOCK_UNMAPPED)) continue;
-    unmapped_remove(s, neighbours[i]);
-    merge(s, b, neighbours[i]);
+  if (at(s, at(s, b)->next)->state == BLOCK_UNMAPPED) {
+    unmapped_remove(s, at(s, b)->next);
+    merge_next(s, b);
+  }
+  if (at(s, at(s, b)->previous)->state == BLOCK_UNMAPPED) {
+    unmapped_remove(s, at(s, b)->previous);
+    merge_previous(s, b);
   }
   at(s, b)->state = BLOCK_UNMAPPED;
 }
 
 void block_cut_off_rest(block_store *s, uint32_t b, int64_t size_bytes)
 {
-  assert(at(s, b)->state == BLOCK_FREE && "the rest merges with no neighbour");
+  assert(at(s, b)->state == BLOCK_USED);
   free_insert(s, cut(s, b, size_bytes, BLOCK_FREE));
 }
 
@@ -253,20 +261,16 @@ static int64_t expandable_size(block_store *s, uint32_t b)
   return v->size_bytes + (next->state == BLOCK_UNMAPPED ? next->size_bytes : 0);
 }
 
-/* The first block from the best fit on whose successor in the bins could not grow less. Few blocks can grow:
- * those before unmapped space. */
-uint32_t block_take_expandable_fit(block_store *s, uint32_t pool_number, int64_t size_bytes)
+/* In expandable segments: the first block from the best fit on whose successor in the bins could not grow
+ * less. Few blocks can grow: those before unmapped space. */
+uint32_t block_take_fit(block_store *s, uint32_t pool_number, int64_t size_bytes)
 {
-  block_pool *pool = s->pools[pool_number];
-  uint32_t best = free_bins_take(&pool->bins, s->blocks.items, size_bytes);
-  if (best == BLOCK_NONE || expandable_size(s, best) == at(s, best)->size_bytes) return best;
+  free_bins *bins = &s->pools[pool_number]->bins;
   free_place place;
-  free_insert(s, best);
-  bool found = free_bins_best_fit(&pool->bins, s->blocks.items, size_bytes, &place);
-  assert(found && place.block == best);
-  (void)found;
+  if (!free_bins_best_fit(bins, s->blocks.items, size_bytes, &place)) return BLOCK_NONE;
+  uint32_t best = place.block;
   while (expandable_size(s, best) > at(s, best)->size_bytes &&
-         free_bins_next(&pool->bins, s->blocks.items, &place) &&
+         free_bins_next(bins, s->blocks.items, &place) &&
          expandable_size(s, place.block) < expandable_size(s, best))
     best = place.block;
   assert(at(s, best)->size_bytes >= size_bytes);
@@ -414,9 +418,7 @@ static uint32_t take_segment(block_store *s, uint32_t pool, int64_t size_bytes)
 
 uint32_t block_take_from_driver(block_store *s, uint32_t pool, int64_t size_bytes)
 {
-  uint32_t b = (s->expandable ? take_expandable : take_segment)(s, pool, size_bytes);
-  if (b != BLOCK_NONE) block_cut_to(s, b, size_bytes);
-  return b;
+  return (s->expandable ? take_expandable : take_segment)(s, pool, size_bytes);
 }
 
 static void release_segment(block_store *s, uint32_t b)

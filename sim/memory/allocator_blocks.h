@@ -65,50 +65,54 @@ static inline bool pool_is_large(uint32_t pool)
 /* The pool of that number, which a request uses first. */
 void block_store_add_pool(block_store *s, uint32_t pool);
 
-/* Memory from the driver, as block_take_best_fit takes a block; BLOCK_NONE when the driver refuses. */
+/* A block with memory from the driver: FREE, in no list; BLOCK_NONE when the driver refuses. */
 uint32_t block_take_from_driver(block_store *s, uint32_t pool, int64_t size_bytes);
 
 /* Releases wholly free segments, or granules, to the driver. */
 void block_store_empty_cache(block_store *s);
 
-/* ---- what each request and each free does: inline, so that half of them call nothing ---- */
+/* The best fit: FREE, in no list; BLOCK_NONE if there is none. */
+uint32_t block_take_fit(block_store *s, uint32_t pool, int64_t size_bytes);
 
-/* The best fit of an expandable segment, not cut; BLOCK_NONE if there is none. */
-uint32_t block_take_expandable_fit(block_store *s, uint32_t pool, int64_t size_bytes);
-
-/* Cuts a FREE block that is in no list to `size_bytes`, and frees the rest. */
+/* Cuts a USED block to `size_bytes`, and frees the rest, which no free block is next to. */
 void block_cut_off_rest(block_store *s, uint32_t b, int64_t size_bytes);
 
-/* Merges a FREE block that is in no list with the neighbours that are free. */
-void block_merge_free(block_store *s, uint32_t b, bool previous_is_free, bool next_is_free);
+/* Merges a FREE block that is in no list with the neighbours that are free, and puts it in its list. */
+void block_put_free_merged(block_store *s, uint32_t b);
 
-/* The same if the rest can be a block. */
-static inline void block_cut_to(block_store *s, uint32_t b, int64_t size_bytes)
+/* ---- what each request and each free does: inline, and what they call comes last, so that they save few
+ * registers ---- */
+
+/* Makes a FREE block that is in no list USED, for `size_bytes`. True: the rest is no tail but can be a block,
+ * so that block_cut_off_rest must follow. */
+static inline bool block_use(block_store *s, uint32_t b, int64_t size_bytes)
 {
-  const memory_block *v = &s->blocks.items[b];
-  if (v->size_bytes - size_bytes >= s->least_rest_bytes[pool_is_large(v->pool)])
-    block_cut_off_rest(s, b, size_bytes);
+  memory_block *v = &s->blocks.items[b];
+  int64_t rest_bytes = v->size_bytes - size_bytes;
+  bool is_cut = rest_bytes >= s->least_rest_bytes[pool_is_large(v->pool)];
+  assert(v->state == BLOCK_FREE && rest_bytes >= 0);
+  v->state = BLOCK_USED;
+  v->tail_bytes = is_cut ? 0 : (uint32_t)rest_bytes;
+  return is_cut;
 }
 
-/* Takes the best fit, cut to `size_bytes`: FREE, in no list. BLOCK_NONE: no free block is large enough. */
-static inline uint32_t block_take_best_fit(block_store *s, uint32_t pool, int64_t size_bytes)
+/* Takes what block_take_fit would, if it finds that quickly, in segments that do not grow. */
+static inline bool block_take_first(block_store *s, uint32_t pool, int64_t size_bytes, uint32_t *b)
 {
-  uint32_t b = s->expandable ? block_take_expandable_fit(s, pool, size_bytes)
-                             : free_bins_take(&s->pools[pool]->bins, s->blocks.items, size_bytes);
-  if (b != BLOCK_NONE) block_cut_to(s, b, size_bytes);
-  return b;
+  assert(!s->expandable);
+  return free_bins_take_first(&s->pools[pool]->bins, s->blocks.items, size_bytes, b);
 }
 
 /* Frees a USED or WAITING block, merged with its free neighbours. */
 static inline void block_put_free(block_store *s, uint32_t b)
 {
   memory_block *blocks = s->blocks.items, *v = &blocks[b];
-  bool previous_is_free = blocks[v->previous].state == BLOCK_FREE;
-  bool next_is_free = blocks[v->next].state == BLOCK_FREE;
   assert(v->state != BLOCK_FREE && v->event_count == 0);
   v->state = BLOCK_FREE;
-  if (previous_is_free | next_is_free) block_merge_free(s, b, previous_is_free, next_is_free);
-  free_bins_insert(&s->pools[v->pool]->bins, blocks, b);
+  if (blocks[v->next].state == BLOCK_FREE || blocks[v->previous].state == BLOCK_FREE)
+    block_put_free_merged(s, b);
+  else
+    free_bins_insert(&s->pools[v->pool]->bins, blocks, b);
 }
 
 #endif

@@ -156,20 +156,22 @@ static inline uint32_t pool_of(uint32_t stream, int64_t size_bytes)
   return 2 * stream + (size_bytes > ALLOCATOR_SMALL_BYTES ? 1 : 0);
 }
 
-static inline void give_out(caching_allocator *a, uint32_t b, int64_t size_bytes)
+/* Of a FREE block that is in no list: the rest is cut off, or stays its tail. */
+static inline allocator_status give_out(caching_allocator *a, uint32_t b, int64_t size_bytes,
+                                        uint32_t *block)
 {
-  memory_block *v = &a->store.blocks.items[b];
-  int64_t tail_bytes = v->size_bytes - size_bytes;
+  bool is_cut = block_use(&a->store, b, size_bytes);
+  int64_t block_bytes = size_bytes + a->store.blocks.items[b].tail_bytes;
 
-  assert(v->state == BLOCK_FREE && tail_bytes == (uint32_t)tail_bytes);
-  v->state = BLOCK_USED;
-  v->tail_bytes = (uint32_t)tail_bytes;
   count_up(&a->stats.requested, size_bytes);
-  count_up(&a->stats.allocated, v->size_bytes);
-  count_up(&a->stats.active, v->size_bytes);
+  count_up(&a->stats.allocated, block_bytes);
+  count_up(&a->stats.active, block_bytes);
+  *block = b;
+  if (is_cut) block_cut_off_rest(&a->store, b, size_bytes);
+  return ALLOCATOR_OK;
 }
 
-static uint32_t take_from_driver(caching_allocator *a, uint32_t pool, int64_t size_bytes)
+static uint32_t from_driver(caching_allocator *a, uint32_t pool, int64_t size_bytes)
 {
   assert(pool < ALLOCATOR_POOLS && size_bytes > 0);
   uint32_t b = block_take_from_driver(&a->store, pool, size_bytes);
@@ -177,19 +179,52 @@ static uint32_t take_from_driver(caching_allocator *a, uint32_t pool, int64_t si
   return b;
 }
 
-static uint32_t take_after_emptying(caching_allocator *a, uint32_t pool, int64_t size_bytes)
+static allocator_status take_after_emptying(caching_allocator *a, uint32_t pool, int64_t size_bytes,
+                                            uint32_t *block)
 {
   assert(a->waiting_streams == 0);
   a->stats.retries++;
   block_store_empty_cache(&a->store);
-  return take_from_driver(a, pool, size_bytes);
+  uint32_t b = from_driver(a, pool, size_bytes);
+  return b == BLOCK_NONE ? ALLOCATOR_OUT_OF_MEMORY : give_out(a, b, size_bytes, block);
+}
+
+/* Called last, so that the callers save few registers. */
+#define NOT_INLINE __attribute__((noinline))
+
+static NOT_INLINE allocator_status take_slowly(caching_allocator *a, uint32_t pool,
+                                               int64_t size_bytes, uint32_t *block)
+{
+  uint32_t b = block_take_fit(&a->store, pool, size_bytes);
+  if (b == BLOCK_NONE) b = from_driver(a, pool, size_bytes);
+  if (b != BLOCK_NONE) return give_out(a, b, size_bytes, block);
+  if (a->waiting_streams != 0) return ALLOCATOR_NEEDS_EVENTS;
+  return take_after_emptying(a, pool, size_bytes, block);
+}
+
+static inline allocator_status take(caching_allocator *a, uint32_t pool, int64_t size_bytes,
+                                    uint32_t *block)
+{
+  uint32_t b;
+  if (!block_take_first(&a->store, pool, size_bytes, &b))
+    return take_slowly(a, pool, size_bytes, block);
+  return give_out(a, b, size_bytes, block);
+}
+
+/* The pool's first request, or blocks wait, or the segments are expandable. */
+static NOT_INLINE allocator_status take_with_care(caching_allocator *a, uint32_t pool,
+                                                  int64_t size_bytes, uint32_t *block)
+{
+  if (a->store.pools[pool] == NULL) block_store_add_pool(&a->store, pool);
+  caching_allocator_poll(a);
+  return (a->store.expandable ? take_slowly : take)(a, pool, size_bytes, block);
 }
 
 static inline int64_t rounded(uint32_t stream, int64_t request_bytes)
 {
   assert(stream < ALLOCATOR_MAX_STREAMS);
-  assert(request_bytes >= 0 && request_bytes <= REQUEST_LIMIT_BYTES);
-  return round_up(request_bytes, ALLOCATOR_ROUNDING_BYTES);
+  assert((uint64_t)request_bytes <= REQUEST_LIMIT_BYTES && "not negative either");
+  return (request_bytes + ALLOCATOR_ROUNDING_BYTES - 1) & -ALLOCATOR_ROUNDING_BYTES;
 }
 
 allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
@@ -200,18 +235,9 @@ allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
 
   *block = ALLOCATOR_NO_BLOCK;
   if (size_bytes == 0) return ALLOCATOR_OK;
-  if (a->store.pools[pool] == NULL) block_store_add_pool(&a->store, pool);
-  if (a->waiting_streams != 0) caching_allocator_poll(a);
-  uint32_t b = block_take_best_fit(&a->store, pool, size_bytes);
-  if (b == BLOCK_NONE) {
-    b = take_from_driver(a, pool, size_bytes);
-    if (b == BLOCK_NONE && a->waiting_streams != 0) return ALLOCATOR_NEEDS_EVENTS;
-    if (b == BLOCK_NONE) b = take_after_emptying(a, pool, size_bytes);
-    if (b == BLOCK_NONE) return ALLOCATOR_OUT_OF_MEMORY;
-  }
-  give_out(a, b, size_bytes);
-  *block = b;
-  return ALLOCATOR_OK;
+  if (a->waiting_streams != 0 || a->store.expandable || a->store.pools[pool] == NULL)
+    return take_with_care(a, pool, size_bytes, block);
+  return take(a, pool, size_bytes, block);
 }
 
 allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint32_t stream,
@@ -222,11 +248,7 @@ allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint
   *block = ALLOCATOR_NO_BLOCK;
   assert(size_bytes > 0 && "an empty request is never refused");
   caching_allocator_poll(a);
-  uint32_t b = take_after_emptying(a, pool_of(stream, size_bytes), size_bytes);
-  if (b == BLOCK_NONE) return ALLOCATOR_OUT_OF_MEMORY;
-  give_out(a, b, size_bytes);
-  *block = b;
-  return ALLOCATOR_OK;
+  return take_after_emptying(a, pool_of(stream, size_bytes), size_bytes, block);
 }
 
 /* ---- frees ---- */
@@ -240,8 +262,10 @@ static inline void count_free(caching_allocator *a, const memory_block *v)
 
 void caching_allocator_free(caching_allocator *a, uint32_t block)
 {
-  if (block == ALLOCATOR_NO_BLOCK) return;
-  assert(is_record(a, block));
+  if (!is_record(a, block)) {
+    assert(block == ALLOCATOR_NO_BLOCK);
+    return;
+  }
   count_free(a, &a->store.blocks.items[block]);
   return_block(a, block);
 }

@@ -36,7 +36,8 @@ static bool bin_holds(const free_bins *f, const memory_block *blocks, uint32_t b
     const memory_block *v = &blocks[b];
     if (v->state != BLOCK_FREE || v->size_bytes % (1 << FREE_BIN_UNIT_BITS) != 0) return false;
     if (free_bin_of(v->size_bytes) != bin) return false;
-    if (v->next_free != BLOCK_NONE && !free_block_precedes(v, &blocks[v->next_free])) return false;
+    if (v->next_free != BLOCK_NONE && free_block_rank(v) >= free_block_rank(&blocks[v->next_free]))
+      return false;
   }
   return true;
 }

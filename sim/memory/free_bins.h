@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sim/base/units.h"
 #include "sim/memory/memory_block.h"
 
 enum {
@@ -75,58 +76,54 @@ static inline bool free_bins_next_bin(const free_bins *f, uint32_t bin, uint32_t
   return false;
 }
 
-static inline bool free_block_precedes(const memory_block *a, const memory_block *b)
+/* Its size, then its address, in one number: neither is negative. */
+static inline wide_uint free_block_rank(const memory_block *b)
 {
-  bool is_equal = a->size_bytes == b->size_bytes;
-  return (a->size_bytes < b->size_bytes) | (is_equal & (a->address < b->address));
+  return (wide_uint)(uint64_t)b->size_bytes << 64 | (uint64_t)b->address;
 }
 
 static inline void free_bins_insert(free_bins *f, memory_block *blocks, uint32_t block)
 {
   memory_block *b = &blocks[block];
   uint32_t bin = free_bin_of(b->size_bytes), *link = &f->first[bin];
-  assert(b->size_bytes > 0 && b->state == BLOCK_FREE);
   f->words[bin / 64] |= UINT64_C(1) << (bin % 64);
-  while (free_block_precedes(&blocks[*link], b))
+  while (free_block_rank(&blocks[*link]) < free_block_rank(b))
     link = &blocks[*link].next_free;
-  assert(*link != block && "it is not there yet");
   b->next_free = *link;
   *link = block;
 }
 
-/* Takes out the block that `link` of its bin leads to. */
-static inline void free_bins_unlink(free_bins *f, memory_block *blocks, uint32_t bin,
-                                    uint32_t *link)
+/* Takes out the first block of a bin. */
+static inline void free_bins_pop(free_bins *f, const memory_block *blocks, uint32_t bin)
 {
-  *link = blocks[*link].next_free;
-  uint64_t is_empty = f->first[bin] == BLOCK_NONE;
+  uint32_t next = blocks[f->first[bin]].next_free;
+  uint64_t is_empty = next == BLOCK_NONE;
+  f->first[bin] = next;
   f->words[bin / 64] &= ~(is_empty << (bin % 64));
 }
 
 static inline void free_bins_remove(free_bins *f, memory_block *blocks, uint32_t block)
 {
-  uint32_t bin = free_bin_of(blocks[block].size_bytes), *link = &f->first[bin];
-  while (*link != block) {
-    assert(*link != BLOCK_NONE && "it is in its bin");
-    link = &blocks[*link].next_free;
+  uint32_t bin = free_bin_of(blocks[block].size_bytes), before = f->first[bin];
+  if (before == block) {
+    free_bins_pop(f, blocks, bin);
+    return;
   }
-  free_bins_unlink(f, blocks, bin, link);
+  for (; blocks[before].next_free != block; before = blocks[before].next_free)
+    assert(before != BLOCK_NONE && "it is in its bin");
+  blocks[before].next_free = blocks[block].next_free;
 }
 
-/* Takes out the block that free_bins_best_fit finds; BLOCK_NONE if there is none. */
-static inline uint32_t free_bins_take(free_bins *f, memory_block *blocks, int64_t size_bytes)
+/* Takes out the best fit if it is the first block of its bin, as nearly always. */
+static inline bool free_bins_take_first(free_bins *f, const memory_block *blocks,
+                                        int64_t size_bytes, uint32_t *block)
 {
-  uint32_t bin = free_bin_of(size_bytes), *link = &f->first[bin];
-  assert(size_bytes > 0);
-  while (blocks[*link].size_bytes < size_bytes)
-    link = &blocks[*link].next_free;
-  if (*link == BLOCK_NONE) {
-    if (!free_bins_next_bin(f, bin + 1, &bin)) return BLOCK_NONE;
-    link = &f->first[bin];
-  }
-  uint32_t block = *link;
-  free_bins_unlink(f, blocks, bin, link);
-  return block;
+  uint32_t bin = free_bin_of(size_bytes);
+  if (blocks[f->first[bin]].size_bytes < size_bytes) return false;
+  if (f->first[bin] == BLOCK_NONE && !free_bins_next_bin(f, bin + 1, &bin)) return false;
+  *block = f->first[bin];
+  free_bins_pop(f, blocks, bin);
+  return true;
 }
 
 #endif
