@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/memory/allocator_blocks.h"
 #include "sim/memory/caching_allocator.h"
 #include "sim/memory/pinned_pool.h"
 
@@ -40,11 +41,19 @@ typedef struct lasting_array {
   uint32_t count, capacity;
 } lasting_array;
 
+/* Program order, unless one allocator has these figures or the clock is alone. Freed blocks return to their
+ * pool at once, and the driver refuses nothing. */
+typedef struct order_replay {
+  /* Of requests from large pools: small blocks, and all in expandable segments, are split to their request,
+   * so that what they allocate is the sum of the rounded requests wherever they lie. */
+  block_store blocks;
+  bool has_blocks;
+  int64_t requested_bytes, tails_bytes; /* together: allocated */
+} order_replay;
+
 struct replay {
   replay_options options;
-  /* Of blocks with tails; NULL with expandable segments, one allocator, the clock alone. */
-  caching_allocator *in_order;
-  allocator_stats counted; /* in program order, unless one allocator has these figures */
+  order_replay in_order;
   caching_allocator *on_clock;
   pinned_pool *host;
   clock_events events;
@@ -70,9 +79,10 @@ replay *replay_new(const replay_options *o, arena *a)
   replay *r = ARENA_NEW(a, replay);
   r->options = *o;
   assert(!(o->one_allocator && o->clock_alone));
-  if (!o->expandable_segments && !o->one_allocator && !o->clock_alone)
-    r->in_order = caching_allocator_new(&(allocator_options){
-        .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES, .return_at_once = true });
+  r->in_order.has_blocks = !o->expandable_segments && !o->one_allocator && !o->clock_alone;
+  if (r->in_order.has_blocks)
+    block_store_init(&r->in_order.blocks,
+                     &(allocator_options){ .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES });
   r->on_clock =
       caching_allocator_new(&(allocator_options){ .capacity_bytes = o->capacity_bytes,
                                                   .expandable_segments = o->expandable_segments,
@@ -89,7 +99,7 @@ replay *replay_copy(const replay *r, arena *a)
   copy->curve = NULL;
   copy->own = (memory_ops){ 0 };
   copy->ops = NULL;
-  if (r->in_order != NULL) copy->in_order = caching_allocator_copy(r->in_order, NULL);
+  if (r->in_order.has_blocks) block_store_copy(&copy->in_order.blocks, &r->in_order.blocks);
   copy->on_clock = caching_allocator_copy(r->on_clock, &copy->events);
   copy->host = pinned_pool_copy(r->host, &copy->events);
   ARRAY_COPY(&copy->events.at_ps, &r->events.at_ps);
@@ -106,7 +116,7 @@ const hold_list *replay_refused(const replay *r)
 
 void replay_release(replay *r)
 {
-  if (r->in_order != NULL) caching_allocator_delete(r->in_order);
+  if (r->in_order.has_blocks) block_store_release(&r->in_order.blocks);
   caching_allocator_delete(r->on_clock);
   pinned_pool_delete(r->host);
   ARRAY_FREE(&r->events.at_ps);
@@ -197,22 +207,17 @@ typedef struct pass {
   uint32_t last[STREAMS]; /* by stream: the last op issued before `issued`, or NO_OP */
   uint32_t issued;
   uint32_t last_awaited; /* the op that ends last of those that freed blocks wait for */
-  const allocator_stats *on_clock_stats, *order_stats;
-  const allocator_stats *tail_stats; /* of blocks in program order that may have tails, or NULL */
-  uint64_t driver_calls, retries;    /* so far */
-  bool again; /* the program-order figures stay those of the iteration before */
+  const allocator_stats *on_clock_stats;
+  uint64_t driver_calls, retries; /* so far */
+  bool again;                     /* the program-order figures stay those of the iteration before */
   replay_result out;
 } pass;
 
-/*
- * In program order: freed blocks return to their pool at once.
- *
- * Small blocks, and all in expandable segments, are split to their request, so what they allocate is the
- * sum of the rounded requests wherever they lie: only the others need an allocator.
- */
-static const allocator_stats *stats_in_order(const replay *r)
+static int64_t allocated_bytes(const replay *r)
 {
-  return r->options.one_allocator ? caching_allocator_stats(r->on_clock) : &r->counted;
+  if (r->options.one_allocator)
+    return caching_allocator_stats(r->on_clock)->allocated.current_bytes;
+  return r->in_order.requested_bytes + r->in_order.tails_bytes;
 }
 
 static const plan_buffer *buffer_of(const pass *p, const memory_op *m)
@@ -220,54 +225,53 @@ static const plan_buffer *buffer_of(const pass *p, const memory_op *m)
   return &p->plan->buffers.items[m->buffer];
 }
 
-static void note_allocated(pass *p, uint32_t op)
+static inline void note_allocated(replay_result *out, int64_t bytes, uint32_t op)
 {
-  int64_t allocated = p->order_stats->allocated.current_bytes;
-  if (allocated > p->out.allocated_peak_bytes) {
-    p->out.allocated_peak_bytes = allocated;
-    p->out.allocated_peak_op = op;
+  if (bytes > out->allocated_peak_bytes) {
+    out->allocated_peak_bytes = bytes;
+    out->allocated_peak_op = op;
   }
 }
 
-/* Tails are what the allocator has allocated beyond requests. */
-static inline void count_in_order(pass *p, int64_t bytes)
-{
-  allocator_stats *counted = &p->r->counted;
-  const allocator_stats *s = p->tail_stats;
-  int64_t tails_bytes = s != NULL ? s->allocated.current_bytes - s->requested.current_bytes : 0;
-  counted->requested.current_bytes += bytes;
-  counted->allocated.current_bytes = counted->requested.current_bytes + tails_bytes;
-  assert(counted->requested.current_bytes >= 0 && tails_bytes >= 0);
-}
+/* In program order. */
 
-static inline void note_peak(allocator_measure *m)
+static inline uint32_t take_block_in_order(block_store *s, const memory_op *m)
 {
-  if (m->current_bytes > m->peak_bytes) m->peak_bytes = m->current_bytes;
+  uint32_t b, pool = 2u * m->stream + 1;
+  if (s->pools[pool] == NULL) block_store_add_pool(s, pool);
+  if (!block_take_first(s, pool, m->bytes, &b)) b = block_take_fit(s, pool, m->bytes);
+  if (b == BLOCK_NONE) b = block_take_from_driver(s, pool, m->bytes);
+  assert(b != BLOCK_NONE && "unlimited memory refuses no request");
+  if (block_use(s, b, m->bytes)) block_cut_off_rest(s, b, m->bytes);
+  return b;
 }
 
 static inline void take_in_order(pass *p, const memory_op *m)
 {
-  replay *r = p->r;
+  order_replay *o = &p->r->in_order;
   uint32_t *block = &p->in_order[m->buffer];
   assert(*block == NOT_ALIVE && "a buffer is allocated once");
   *block = ALLOCATOR_NO_BLOCK;
-  if (p->tail_stats != NULL && m->bytes > ALLOCATOR_SMALL_BYTES) {
-    allocator_status status = caching_allocator_alloc(r->in_order, m->stream, m->bytes, block);
-    assert(status == ALLOCATOR_OK && "unlimited memory refuses no request");
-    (void)status;
+  if (o->has_blocks && m->bytes > ALLOCATOR_SMALL_BYTES) {
+    *block = take_block_in_order(&o->blocks, m);
+    o->tails_bytes += o->blocks.blocks.items[*block].tail_bytes;
   }
-  count_in_order(p, m->bytes);
-  note_peak(&r->counted.requested);
-  note_peak(&r->counted.allocated);
-  note_allocated(p, m->op);
+  o->requested_bytes += m->bytes;
+  p->out.requested_peak_bytes = max_i64(p->out.requested_peak_bytes, o->requested_bytes);
+  note_allocated(&p->out, o->requested_bytes + o->tails_bytes, m->op);
 }
 
 static inline void return_in_order(pass *p, const memory_op *m)
 {
+  order_replay *o = &p->r->in_order;
   uint32_t *block = &p->in_order[m->buffer];
   assert(*block != NOT_ALIVE && "... and freed once");
-  if (*block != ALLOCATOR_NO_BLOCK) caching_allocator_free(p->r->in_order, *block);
-  count_in_order(p, -m->bytes);
+  if (*block != ALLOCATOR_NO_BLOCK) {
+    o->tails_bytes -= o->blocks.blocks.items[*block].tail_bytes;
+    block_put_free(&o->blocks, *block);
+  }
+  o->requested_bytes -= m->bytes;
+  assert(o->requested_bytes >= 0 && o->tails_bytes >= 0);
   *block = NOT_ALIVE;
 }
 
@@ -290,11 +294,10 @@ static void run_in_order(pass *p)
 {
   assert(p->in_order != NULL && "the program-order replay runs once an iteration");
   int64_t *curve = p->r->curve != NULL ? p->r->curve->allocated_bytes : NULL;
-  const allocator_measure *allocated = &stats_in_order(p->r)->allocated;
   uint32_t drawn = 0;
   const memory_op *m = p->ops->ops.items, *end = m + p->ops->ops.count;
   for (; m < end; m++) {
-    if (curve != NULL) draw(curve, &drawn, m->op, allocated->current_bytes);
+    if (curve != NULL) draw(curve, &drawn, m->op, allocated_bytes(p->r));
     if (m->kind == MEMORY_TAKE)
       take_in_order(p, m);
     else if (m->kind == MEMORY_RETURN)
@@ -302,14 +305,7 @@ static void run_in_order(pass *p)
     else
       note_on_host(p, m);
   }
-  if (curve != NULL) draw(curve, &drawn, p->plan->ops.count, allocated->current_bytes);
-}
-
-static void reset_peaks(replay *r)
-{
-  r->counted.allocated.peak_bytes = r->counted.allocated.current_bytes;
-  r->counted.requested.peak_bytes = r->counted.requested.current_bytes;
-  caching_allocator_reset_peaks(r->on_clock);
+  if (curve != NULL) draw(curve, &drawn, p->plan->ops.count, allocated_bytes(p->r));
 }
 
 /* On the clock. */
@@ -410,7 +406,7 @@ static inline void take_on_clock(pass *p, const memory_op *m)
   if (!p->r->options.one_allocator) return;
   const allocator_stats *s = p->on_clock_stats;
   p->out.parted |= s->active.current_bytes != s->allocated.current_bytes;
-  note_allocated(p, m->op);
+  note_allocated(&p->out, s->allocated.current_bytes, m->op);
 }
 
 static uint32_t event_after(pass *p, uint32_t op)
@@ -609,17 +605,16 @@ static void leave_residents_again(pass *p)
 
 static void fill_result(pass *p)
 {
-  const allocator_stats *in_order = stats_in_order(p->r);
   const allocator_stats *on_clock = caching_allocator_stats(p->r->on_clock);
   const pinned_stats *host = pinned_pool_stats(p->r->host);
   p->out.refused = &p->r->refused;
-  p->out.requested_peak_bytes = in_order->requested.peak_bytes;
-  p->out.allocated_end_bytes = in_order->allocated.current_bytes;
+  if (p->r->options.one_allocator) p->out.requested_peak_bytes = on_clock->requested.peak_bytes;
+  p->out.allocated_end_bytes = allocated_bytes(p->r);
   p->out.live_peak_bytes = on_clock->active.peak_bytes;
   p->out.reserved_peak_bytes = on_clock->reserved.peak_bytes;
   p->out.host_exact_peak_bytes = host->exact_peak_bytes;
   p->out.host_pow2_peak_bytes = host->pow2_peak_bytes;
-  assert(p->out.requested_peak_bytes <= in_order->allocated.peak_bytes);
+  assert(p->out.requested_peak_bytes <= p->out.allocated_peak_bytes);
   assert(p->out.allocated_end_bytes <= p->out.allocated_peak_bytes);
   assert(p->out.live_peak_bytes <= p->out.reserved_peak_bytes);
   assert(p->out.reserved_peak_bytes <= p->r->options.capacity_bytes);
@@ -646,8 +641,6 @@ static pass begin_iteration(replay *r, const memory_ops *m, const rank_timeline 
   r->events.times = t;
   r->refused.count = 0;
   p.on_clock_stats = caching_allocator_stats(r->on_clock);
-  p.order_stats = stats_in_order(r);
-  if (r->in_order != NULL) p.tail_stats = caching_allocator_stats(r->in_order);
   p.driver_calls = driver_calls(p.on_clock_stats);
   p.retries = p.on_clock_stats->retries;
   p.on_clock = new_blocks(m->plan);
@@ -674,9 +667,10 @@ replay_result replay_ops(replay *r, const memory_ops *m, const rank_timeline *t)
 {
   pass p = begin_iteration(r, m, t);
   if (!r->options.one_allocator && !r->options.clock_alone) p.in_order = new_blocks(m->plan);
-  reset_peaks(r);
+  p.out.requested_peak_bytes = r->in_order.requested_bytes;
+  caching_allocator_reset_peaks(r->on_clock);
   take_residents(&p);
-  p.out.allocated_start_bytes = stats_in_order(r)->allocated.current_bytes;
+  p.out.allocated_start_bytes = allocated_bytes(r);
   p.out.allocated_peak_bytes = max_i64(p.out.allocated_peak_bytes, p.out.allocated_start_bytes);
   /* One replay after the other: each allocator's tables fit into the CPU's caches, both do not. */
   if (p.in_order != NULL) run_in_order(&p);
@@ -696,9 +690,10 @@ replay_result replay_again(replay *r, const rank_timeline *t)
   assert(r->ops != NULL && t != NULL && r->left.count == r->ops->plan->residents);
   pass p = begin_iteration(r, r->ops, t);
   p.again = true;
-  reset_peaks(r);
+  p.out.requested_peak_bytes = r->in_order.requested_bytes;
+  caching_allocator_reset_peaks(r->on_clock);
   take_residents(&p);
-  p.out.allocated_start_bytes = stats_in_order(r)->allocated.current_bytes;
+  p.out.allocated_start_bytes = allocated_bytes(r);
   p.out.allocated_peak_bytes = p.out.allocated_start_bytes;
   run_on_clock(&p);
   return end_iteration(&p);
