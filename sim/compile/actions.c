@@ -210,9 +210,9 @@ static void count_group(walk *w, instance_id i, uint32_t group, int64_t bytes)
 {
   assert(bytes > 0);
   w->copied_bytes[i % w->chunk_count][group] += bytes;
-  uint64_t name = (uint64_t)i << 32 | group;
-  w->offloaded_groups += name != w->last_offloaded;
-  w->last_offloaded = name;
+  w->offloaded_groups += i != w->last_offloaded || group != w->last_group;
+  w->last_offloaded = i;
+  w->last_group = group;
 }
 
 /* The entry's view of its buffer on the device for a copy that makes `bytes` of it. FSDP2 pads a

@@ -193,7 +193,7 @@ void combined_finish(walk *w)
 
 /* ---- what layers leave ---------------------------------------------------------------------- */
 
-static uint32_t layers_of(const walk *w)
+uint32_t combined_layer_count(const walk *w)
 {
   assert(w->settings->model.num_layers > 0 && w->settings->model.mtp_num_layers >= 0);
   return (uint32_t)(w->settings->model.num_layers + w->settings->model.mtp_num_layers);
@@ -201,15 +201,15 @@ static uint32_t layers_of(const walk *w)
 
 void combined_forward_of_layer(walk *w, instance_id i, uint32_t layer)
 {
-  if (w->left == NULL) w->left = ARENA_ARRAY(w->memory, layer_leftover, layers_of(w));
-  assert(layer < layers_of(w));
+  if (w->left == NULL) w->left = ARENA_ARRAY(w->memory, layer_leftover, combined_layer_count(w));
+  assert(layer < combined_layer_count(w));
   w->left[layer].newest = i;
   release(w, &w->left[layer].buffers);
 }
 
 void combined_leave(walk *w, instance_id i, uint32_t layer, uint32_t buffer)
 {
-  assert(w->left != NULL && layer < layers_of(w) && buffer != NO_BUFFER);
+  assert(w->left != NULL && layer < combined_layer_count(w) && buffer != NO_BUFFER);
   layer_leftover *left = &w->left[layer];
   if (left->newest != i || (w->references.items[buffer] & REFERENCE_EMPTIED)) return;
   assert(left->buffers.count < HELD_BUFFERS);
@@ -233,7 +233,7 @@ static bool keep_one(walk *w, held_buffers *left, int64_t bytes)
 bool combined_keep_one(walk *w, int64_t bytes)
 {
   assert(bytes > 0);
-  for (uint32_t layer = 0; w->left != NULL && layer < layers_of(w); layer++)
+  for (uint32_t layer = 0; w->left != NULL && layer < combined_layer_count(w); layer++)
     if (keep_one(w, &w->left[layer].buffers, bytes)) return true;
   return false;
 }
@@ -241,6 +241,6 @@ bool combined_keep_one(walk *w, int64_t bytes)
 void combined_end(walk *w)
 {
   assert(!w->exchanges_of_pair && "the last pair is finished");
-  for (uint32_t layer = 0; w->left != NULL && layer < layers_of(w); layer++)
+  for (uint32_t layer = 0; w->left != NULL && layer < combined_layer_count(w); layer++)
     release(w, &w->left[layer].buffers);
 }

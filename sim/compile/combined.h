@@ -29,4 +29,7 @@ void combined_leave(walk *w, instance_id i, uint32_t layer, uint32_t buffer);
 bool combined_keep_one(walk *w, int64_t bytes);
 void combined_end(walk *w);
 
+/* How many layers the model has, with those of multi-token prediction. */
+uint32_t combined_layer_count(const walk *w);
+
 #endif

@@ -82,6 +82,7 @@ static walk walk_new(compilation *c, const settings *s, plan *p, uint32_t pp_ran
   w.programs = c->programs[pp_rank];
   w.schedule = *c->shapes[pp_rank].schedule;
   w.iteration = c->iteration;
+  w.every_turn = c->every_turn;
   w.memory = a;
   uint32_t instances = (uint32_t)s->derived.num_microbatches * w.chunk_count;
   assert(w.rank->ops.count == 0 && w.rank->marks.count == 1);
@@ -152,7 +153,7 @@ static bool compile_rank(compilation *c, const settings *s, plan *p, uint32_t pp
     walk_release(&w);
     return false;
   }
-  walk_rank(&w);
+  c->copied_turns[pp_rank] = walk_rank(&w);
   if (c->iteration == ITERATION_STEADY) mark_graphs(s, p, w.rank);
   c->defects[pp_rank] = defects_of(&w, a);
   for (uint32_t k = 0; k < w.chunk_count; k++)
@@ -255,26 +256,47 @@ static void assert_plan(const plan *p)
 #endif
 }
 
-bool compile_in_parallel(compilation *c, const settings *s, iteration_kind iteration,
-                         uint32_t threads, arena *a, diag *d)
+static compilation compilation_new(const settings *s, iteration_kind iteration, arena *a)
 {
-  assert(s->derived.num_microbatches > 0 && s->parallel.world_size <= UINT32_MAX && threads > 0);
+  assert(s->derived.num_microbatches > 0 && s->parallel.world_size <= UINT32_MAX);
   uint32_t ranks = (uint32_t)s->parallel.pipeline_model_parallel_size;
-  uint32_t groups = threads < ranks ? threads : ranks;
-  *c = (compilation){ .plan = plan_new(ranks, a), .iteration = iteration };
-  c->shapes = ARENA_ARRAY(a, rank_shape, ranks);
-  c->defects = ARENA_ARRAY(a, const char *, ranks);
-  c->groups = ARENA_ARRAY(a, int64_t, ranks);
-  c->offloaded_groups = ARENA_ARRAY(a, int64_t, ranks);
-  c->copied_bytes = ARENA_ARRAY(a, const int64_t *const *, ranks);
-  c->programs = ARENA_ARRAY(a, chunk_program **, ranks);
-  c->plan.global_ranks = (uint32_t)s->parallel.world_size;
-  add_messages(&c->plan, s);
+  compilation c = { .plan = plan_new(ranks, a), .iteration = iteration };
+  c.shapes = ARENA_ARRAY(a, rank_shape, ranks);
+  c.defects = ARENA_ARRAY(a, const char *, ranks);
+  c.groups = ARENA_ARRAY(a, int64_t, ranks);
+  c.offloaded_groups = ARENA_ARRAY(a, int64_t, ranks);
+  c.copied_bytes = ARENA_ARRAY(a, const int64_t *const *, ranks);
+  c.programs = ARENA_ARRAY(a, chunk_program **, ranks);
+  c.copied_turns = ARENA_ARRAY(a, uint32_t, ranks);
+  c.plan.global_ranks = (uint32_t)s->parallel.world_size;
+  add_messages(&c.plan, s);
+  return c;
+}
+
+static bool compile_ranks(compilation *c, const settings *s, uint32_t threads, arena *a, diag *d)
+{
+  assert(threads > 0 && c->plan.rank_count > 0);
+  uint32_t groups = threads < c->plan.rank_count ? threads : c->plan.rank_count;
   rank_group *divided = divide_ranks(c, s, groups, a, d);
   parallel_for(groups, groups, compile_group, divided);
   join_groups(divided, groups, a, d);
   if (diag_ok(d)) assert_plan(&c->plan);
   return diag_ok(d);
+}
+
+bool compile_in_parallel(compilation *c, const settings *s, iteration_kind iteration,
+                         uint32_t threads, arena *a, diag *d)
+{
+  *c = compilation_new(s, iteration, a);
+  return compile_ranks(c, s, threads, a, d);
+}
+
+bool compile_every_turn(compilation *c, const settings *s, iteration_kind iteration, arena *a,
+                        diag *d)
+{
+  *c = compilation_new(s, iteration, a);
+  c->every_turn = true;
+  return compile_ranks(c, s, 1, a, d);
 }
 
 bool compile(compilation *c, const settings *s, iteration_kind iteration, arena *a, diag *d)

@@ -13,6 +13,7 @@
 typedef struct compilation {
   plan plan;
   iteration_kind iteration;
+  bool every_turn;           /* none is copied */
   rank_shape *shapes;        /* [plan.rank_count]: what the policy saw; input of the theory */
   const char **defects;      /* [plan.rank_count]: what as_released met, NULL if nothing */
   int64_t *groups;           /* [plan.rank_count]: groups in the iteration */
@@ -20,12 +21,17 @@ typedef struct compilation {
   /* [rank][chunk][group]: bytes that went to the host, of all micro-batches; group 0: outside of groups */
   const int64_t *const **copied_bytes;
   chunk_program ***programs; /* [rank][chunk] */
+  uint32_t *copied_turns;    /* [plan.rank_count]: turns of the schedule that were not walked */
 } compilation;
 
 bool compile(compilation *c, const settings *s, iteration_kind iteration, arena *a, diag *d);
 /* The same plan, with ranks compiled side by side on up to `threads` threads. */
 bool compile_in_parallel(compilation *c, const settings *s, iteration_kind iteration,
                          uint32_t threads, arena *a, diag *d);
+/* The same plan, with every turn of the schedule walked, none copied from the one before (turns.h): what
+ * tests compare with. */
+bool compile_every_turn(compilation *c, const settings *s, iteration_kind iteration, arena *a,
+                        diag *d);
 void compilation_release(compilation *c);
 
 /* The settings of the same run without offload, for comparison: the same ones if it is such a run. */

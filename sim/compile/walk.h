@@ -101,6 +101,7 @@ struct walk {
   const offload_policy *beside;
   void *beside_state;
   iteration_kind iteration;
+  bool every_turn; /* none is copied: turns.h */
   arena *memory;
 
   instance **instances;       /* by instance_id */
@@ -110,13 +111,14 @@ struct walk {
   host_key_array host_keys;   /* [0] is none */
   uint32_t *posted;           /* by schedule step: the event recorded after an exchange */
   uint32_t mark;
-  int64_t offloaded_groups;  /* groups with at least one tensor on the host */
-  uint64_t last_offloaded;   /* the last such group: instance and number */
-  int64_t **copied_bytes;    /* by chunk and group: to the host */
-  plan_stream stream;        /* the host thread's current stream, see program_part */
-  part_cursor ahead, back;   /* combined.c: the open pair */
-  layer_leftover *left;      /* combined.c: by layer */
-  operand_array *attributes; /* attributes.c: by chunk, their buffers; NO_BUFFER: not set */
+  int64_t offloaded_groups;   /* groups with at least one tensor on the host */
+  instance_id last_offloaded; /* the last such group, */
+  uint32_t last_group;        /* ... and its number */
+  int64_t **copied_bytes;     /* by chunk and group: to the host */
+  plan_stream stream;         /* the host thread's current stream, see program_part */
+  part_cursor ahead, back;    /* combined.c: the open pair */
+  layer_leftover *left;       /* combined.c: by layer */
+  operand_array *attributes;  /* attributes.c: by chunk, their buffers; NO_BUFFER: not set */
   /* the pair's layers are done; its forward's exchanges run after the token exchange */
   bool exchanges_of_pair;
   held_buffers held_by_popped, held_gradient, held_to_end;
@@ -133,8 +135,8 @@ struct walk {
   struct weights *weights; /* weights.c's own */
 };
 
-/* Emits everything that rank does in the iteration. */
-void walk_rank(walk *w);
+/* Emits everything that rank does in the iteration. Returns how many turns it has copied (turns.h). */
+uint32_t walk_rank(walk *w);
 
 /* Numbers every host buffer that any policy could request, so that a key means the same in all
  * iterations, because the pool outlives an iteration. */

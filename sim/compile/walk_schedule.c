@@ -11,6 +11,7 @@
 #include "sim/compile/hooks.h"
 #include "sim/compile/statics.h"
 #include "sim/compile/timers.h"
+#include "sim/compile/turns.h"
 
 static bool is_in_parts(const walk *w, instance_id i)
 {
@@ -138,16 +139,21 @@ static uint32_t run_steps(walk *w, uint32_t index)
   return 1;
 }
 
-void walk_rank(walk *w)
+uint32_t walk_rank(walk *w)
 {
   assert(!w->forward_seen && !w->backward_seen && w->schedule.count > 0);
   statics_begin(w);
-  for (uint32_t i = 0; i < w->schedule.count;)
+  turns t = turns_of(w);
+  for (uint32_t i = 0; i < w->schedule.count;) {
+    i = turns_copy(w, &t, i);
     i += run_steps(w, i);
+  }
+  turns_release(&t);
   assert(w->stream == STREAM_COMPUTE && !w->exchanges_of_pair && "no pair is open");
   deferred_drain(w);
   frames_end(w);
   statics_finish(w);
   if (w->iteration == ITERATION_WARMUP && w->policy->lasting_memory != NULL)
     w->policy->lasting_memory(w->state, w);
+  return t.copied;
 }

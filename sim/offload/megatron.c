@@ -120,7 +120,7 @@ typedef struct manager {
   uint32_t backward_current;      /* position or NO_POSITION */
   uint32_t backward_known;
   bool past_last_handler; /* as_released: the forward has run out of handlers */
-  uint32_t unmanaged_groups, unordered_reloads, late_groups, early_entries, groups_behind_kept;
+  int64_t unmanaged_groups, unordered_reloads, late_groups, early_entries, groups_behind_kept;
   graph_replay replay;
   bool *back;                   /* by base + group: back, or being reloaded, and not needed yet */
   uint32_t back_now, back_most; /* number of these now, at most */
@@ -820,13 +820,133 @@ static void backward_end(void *state, walk *w, instance_id i)
   graph_replay_drop(&m->replay, i);
 }
 
+/* ---- turns ---- */
+
+static void visit_list(turn_state *t, group_list *l)
+{
+  assert(l->count <= l->room);
+  turn_plain(t, &l->count, sizeof l->count);
+  turn_plain(t, l->groups, l->count * sizeof *l->groups);
+}
+
+static void visit_position(manager *m, turn_state *t, uint32_t position)
+{
+  handler *h = &m->handlers[position];
+  uint32_t first = m->kept.base[position], count = m->kept.base[position + 1] - first;
+  assert(count == groups_at(m, position)->count + 1);
+  turn_plain(t, &h->started, sizeof h->started);
+  visit_list(t, &h->pending);
+  visit_list(t, &h->stack);
+  visit_list(t, &h->coming);
+  turn_plain(t, m->unmanaged + first, count * sizeof *m->unmanaged);
+  turn_plain(t, m->left + first, count * sizeof *m->left);
+  turn_plain(t, m->awaited + first, count * sizeof *m->awaited);
+  turn_plain(t, m->back + first, count * sizeof *m->back);
+  turn_plain(t, m->states + first, count * sizeof *m->states);
+  turn_events(t, m->offloaded + first, count);
+  turn_events(t, m->reloaded + first, count);
+  if (m->max_inflight == UNSET) return;
+  turn_plain(t, h->name_count, m->table.name_count * sizeof *h->name_count);
+  turn_events(t, m->inflight + first, count);
+}
+
+/* Without groups, no marker ever moves the order of backwards on. */
+static bool has_groups(const manager *m)
+{
+  assert(m->table.name_count > 0 && "name 0 is none");
+  return m->table.name_count > 1;
+}
+
+static void turn_visit(void *state, turn_state *t)
+{
+  manager *m = state;
+  graph_replay_visit(&m->replay, t);
+  if (!has_groups(m)) return;
+  turn_shifted(t, &m->backward_next, 1);
+  turn_shifted(t, &m->backward_current, 1);
+  if (m->iteration == ITERATION_WARMUP) turn_shifted(t, &m->backward_known, 1);
+  turn_plain(t, &m->past_last_handler, sizeof m->past_last_handler);
+  turn_plain(t, &m->back_now, sizeof m->back_now);
+  turn_plain(t, &m->back_most, sizeof m->back_most);
+  turn_tallies(t, &m->unmanaged_groups, 1);
+  turn_tallies(t, &m->unordered_reloads, 1);
+  turn_tallies(t, &m->late_groups, 1);
+  turn_tallies(t, &m->early_entries, 1);
+  turn_tallies(t, &m->groups_behind_kept, 1);
+  for (uint32_t k = 0; k < t->in_flight_count; k++)
+    visit_position(m, t, m->order.position[t->in_flight[k]]);
+}
+
+/* The rules keep the same groups of both chunks. */
+static bool keeps_alike(const manager *m, uint32_t position, uint32_t before)
+{
+  uint32_t a = m->kept.base[position], b = m->kept.base[before];
+  uint32_t count = m->kept.base[position + 1] - a;
+  return count == m->kept.base[before + 1] - b &&
+         memcmp(m->kept.keep + a, m->kept.keep + b, count * sizeof *m->kept.keep) == 0 &&
+         memcmp(m->kept.margin + a, m->kept.margin + b, count * sizeof *m->kept.margin) == 0;
+}
+
+/* `chunks` places earlier in the order of backwards is the chunk in its place a turn earlier. */
+static bool comes_back_alike(const manager *m, uint32_t place, uint32_t chunks)
+{
+  assert(place >= chunks);
+  if (place >= m->order.backward_count) return false;
+  uint32_t now = m->order.backward[place], before = m->order.backward[place - chunks];
+  return now - before == chunks && keeps_alike(m, now, before);
+}
+
+static bool next_alike(const manager *m, uint32_t place, uint32_t chunks)
+{
+  assert(place >= chunks);
+  for (name_id n = 0; n < m->table.name_count; n++) {
+    uint32_t now = m->next_with[n][place], before = m->next_with[n][place - chunks];
+    if (now - before != chunks || !comes_back_alike(m, now, chunks)) return false;
+  }
+  return true;
+}
+
+static bool forward_alike(const manager *m, uint32_t position, uint32_t chunks)
+{
+  assert(position >= chunks);
+  const chunk_order *o = &m->order;
+  return position < o->count && o->forward[position] - o->forward[position - chunks] == chunks &&
+         o->known[position + 1] - o->known[position + 1 - chunks] == chunks &&
+         keeps_alike(m, position, position - chunks);
+}
+
+static bool turn_alike(const manager *m, uint32_t position, uint32_t place, uint32_t chunks)
+{
+  for (uint32_t k = 0; k < chunks; k++)
+    if (!forward_alike(m, position + k, chunks) || !comes_back_alike(m, place + k, chunks))
+      return false;
+  for (uint32_t k = 0; k <= chunks; k++)
+    if (place + k > m->order.backward_count || !next_alike(m, place + k, chunks)) return false;
+  return true;
+}
+
+static uint32_t turns_alike(const void *state, instance_id first, uint32_t chunks, uint32_t most)
+{
+  const manager *m = state;
+  uint32_t position = m->order.position[first], place = m->backward_next, alike = 0;
+  assert(chunks > 0 && position >= chunks);
+  if (!has_groups(m)) return most;
+  if (stopped(m) || place < chunks) return 0;
+  while (alike < most && turn_alike(m, position, place, chunks)) {
+    position += chunks;
+    place += chunks;
+    alike++;
+  }
+  return alike;
+}
+
 /* ---- report ---- */
 
-static const char *joined(const manager *m, const char *before, uint32_t count, const char *what)
+static const char *joined(const manager *m, const char *before, int64_t count, const char *what)
 {
   assert(count > 0);
-  if (before == NULL) return arena_printf(m->memory, "%u %s", count, what);
-  return arena_printf(m->memory, "%s; %u %s", before, count, what);
+  if (before == NULL) return arena_printf(m->memory, "%" PRId64 " %s", count, what);
+  return arena_printf(m->memory, "%s; %" PRId64 " %s", before, count, what);
 }
 
 static const char *defects(void *state)
@@ -835,7 +955,7 @@ static const char *defects(void *state)
   assert(m->has[MEGATRON_INLINE_RELOAD] || m->unordered_reloads == 0);
   assert(m->has[MEGATRON_EARLY_READ] || m->early_entries == 0);
   const struct {
-    uint32_t count;
+    int64_t count;
     const char *what;
   } found[] = {
     { m->unordered_reloads,
@@ -1133,6 +1253,8 @@ const offload_descriptor megatron_system = {
     .backward_end = backward_end,
     .layer_begin = layer_begin,
     .layer_end = layer_end,
+    .turn_visit = turn_visit,
+    .turns_alike = turns_alike,
     .defects = defects,
   },
   .theory = {

@@ -60,6 +60,21 @@ void graph_replay_drop(graph_replay *r, instance_id i)
   r->delayed_count = left;
 }
 
+void graph_replay_visit(graph_replay *r, turn_state *t)
+{
+  turn_plain(t, &r->has_out, sizeof r->has_out);
+  turn_plain(t, &r->has_back, sizeof r->has_back);
+  if (r->has_out) turn_events(t, &r->out, 1);
+  if (r->has_back) turn_events(t, &r->back, 1);
+  turn_plain(t, &r->delayed_count, sizeof r->delayed_count);
+  assert(r->delays || r->delayed_count == 0);
+  for (uint32_t k = 0; k < r->delayed_count; k++) {
+    turn_shifted(t, &r->delayed[k].instance, 1);
+    turn_plain(t, &r->delayed[k].group, sizeof r->delayed[k].group);
+    turn_plain(t, &r->delayed[k].layer, sizeof r->delayed[k].layer);
+  }
+}
+
 /* ---- copies in graphs ---- */
 
 void graph_replay_committed(graph_replay *r, walk *w)

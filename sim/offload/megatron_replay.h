@@ -41,6 +41,9 @@ bool graph_replay_due(graph_replay *r, instance_id i, int32_t layer, delayed_com
 /* Drops an instance's delayed commits, which its backward no longer needs. */
 void graph_replay_drop(graph_replay *r, instance_id i);
 
+/* offload_policy.turn_visit. */
+void graph_replay_visit(graph_replay *r, turn_state *t);
+
 /* Call it after the commit of an attention group. */
 void graph_replay_committed(graph_replay *r, walk *w);
 void graph_replay_layer_begin(graph_replay *r, walk *w, layer_pass pass);

@@ -11,6 +11,7 @@
 
 #include "sim/base/diag.h"
 #include "sim/offload/shape.h"
+#include "sim/offload/turn_state.h"
 
 typedef enum iteration_kind { ITERATION_WARMUP, ITERATION_STEADY } iteration_kind;
 
@@ -67,6 +68,13 @@ typedef struct offload_policy {
    * recomputation. */
   void (*layer_begin)(void *state, struct walk *w, instance_id i, int32_t layer, layer_pass pass);
   void (*layer_end)(void *state, struct walk *w, instance_id i, int32_t layer, layer_pass pass);
+
+  /* Both, or neither: then no turn is copied (sim/compile/turns.h), except without any state. turn_visit
+   * visits all that hooks may read during a turn and change, between two hooks. What they read and never
+   * change, turns_alike compares: returns how many of up to `most` turns, of `chunks` forwards each, read it
+   * as the turn before does; `first` is the first forward of the first. */
+  void (*turn_visit)(void *state, turn_state *t);
+  uint32_t (*turns_alike)(const void *state, instance_id first, uint32_t chunks, uint32_t most);
 
   /* One line of the report about defects (as_released), NULL if none; may be NULL. */
   const char *(*defects)(void *state);

@@ -94,7 +94,7 @@ static stage *stage_new(void)
                     .instances = s->instances,
                     .entry_key = s->entry_keys,
                     .copied_bytes = s->copied_bytes,
-                    .last_offloaded = UINT64_MAX,
+                    .last_offloaded = UINT32_MAX,
                     .memory = &s->memory };
   walk_number_host_keys(&s->walk);
   save_all(s);

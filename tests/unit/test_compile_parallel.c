@@ -1,27 +1,10 @@
 /*
  * Ranks that are compiled side by side: the plan is that of one thread, row by row, and so is the error.
  */
+#include "tests/unit/same_repeats.h"
 #include "tests/unit/small_runs.h"
 
-#include "sim/plan/repeats.h"
-
 enum { MOST_THREADS = 5 };
-
-static void assert_same_ids(const id_array *a, const id_array *b)
-{
-  assert_int_equal(a->count, b->count);
-  if (a->count > 0) assert_memory_equal(a->items, b->items, a->count * sizeof *a->items);
-}
-
-static void assert_same_repeat(const plan_repeat *a, const plan_repeat *b)
-{
-  assert_int_equal(a->first, b->first);
-  assert_int_equal(a->ops, b->ops);
-  assert_int_equal(a->turns, b->turns);
-  assert_int_equal(a->messages, b->messages);
-  assert_same_ids(&a->earlier_buffers, &b->earlier_buffers);
-  assert_same_ids(&a->earlier_events, &b->earlier_events);
-}
 
 static void assert_same_entries(const chunk_shape *a, const chunk_shape *b)
 {
