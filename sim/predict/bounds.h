@@ -3,8 +3,11 @@
  *
  *   allocated   program order alone decides what the tensors of a steady iteration request. What a
  *               device must have is never less.
- *   step        the run without offload in a machine that has memory enough and never lowers its
- *               clock. Offload adds ops, waits and disturbance to that run, and takes none away.
+ *   step        the run without offload in a machine that has memory enough. Offload adds ops, waits and
+ *               disturbance to that run, and takes none away. Two bounds, of which the higher one counts:
+ *
+ *                 at full clock   the step of that run
+ *                 power           each rank's compute stream alone, at the clock that power allows (pace.h)
  */
 #ifndef OFFSIM_SIM_PREDICT_BOUNDS_H
 #define OFFSIM_SIM_PREDICT_BOUNDS_H

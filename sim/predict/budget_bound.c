@@ -4,13 +4,11 @@
 
 #include "sim/base/units.h"
 #include "sim/compile/compile.h"
-#include "sim/engine/costs.h"
-#include "sim/engine/engine.h"
-#include "sim/engine/power.h"
 #include "sim/predict/least_cut.h"
+#include "sim/predict/pace.h"
 #include "sim/predict/places.h"
 
-enum { PPM = 1000000, PPM_OF_PERMILLE = 1000 };
+enum { PPM = 1000000 };
 
 /* ---- the kernels of a rank, and what they read and write ---- */
 
@@ -21,17 +19,11 @@ typedef struct buffer_use {
 
 typedef struct rank_run {
   const rank_plan *rank;
-  const machine *machine;
   const call_cost *costs; /* by row of the plan's calls */
   buffer_use *uses;       /* by buffer */
   uint32_t *kernels;      /* ops: the kernels of compute, in order */
-  uint32_t count;
+  call_run calls;         /* the same */
 } rank_run;
-
-static const call_cost *cost_of_kernel(const rank_run *r, uint32_t kernel)
-{
-  return &r->costs[r->rank->ops.items[r->kernels[kernel]].arg];
-}
 
 static bool is_kernel_of_compute(const plan_op *o)
 {
@@ -47,15 +39,18 @@ static void take_op(rank_run *r, uint32_t i)
     r->uses[operands[k]].last_read = i;
   for (uint32_t k = o->reads; k < (uint32_t)o->reads + o->writes; k++)
     if (r->uses[operands[k]].first_write > i) r->uses[operands[k]].first_write = i;
-  if (is_kernel_of_compute(o)) r->kernels[r->count++] = i;
+  if (!is_kernel_of_compute(o)) return;
+  r->kernels[r->calls.count] = i;
+  r->calls.items[r->calls.count++] = &r->costs[o->arg];
 }
 
 static rank_run run_of_rank(const rank_plan *rank, const call_cost *costs, const machine *m,
                             arena *a)
 {
-  rank_run r = { .rank = rank, .machine = m, .costs = costs };
+  rank_run r = { .rank = rank, .costs = costs, .calls = { .machine = m } };
   r.uses = ARENA_ARRAY(a, buffer_use, rank->buffers.count);
   r.kernels = ARENA_ARRAY(a, uint32_t, rank->ops.count);
+  r.calls.items = ARENA_ARRAY(a, const call_cost *, rank->ops.count);
   for (uint32_t b = 0; b < rank->buffers.count; b++)
     r.uses[b].first_write = rank->ops.count;
   for (uint32_t i = 0; i < rank->ops.count; i++)
@@ -67,6 +62,7 @@ static rank_run run_of_rank(const rank_plan *rank, const call_cost *costs, const
 
 typedef struct moment {
   uint32_t op;        /* a kernel of compute; what it writes counts */
+  uint32_t kernels;   /* up to it */
   int64_t over_bytes; /* saved bytes that do not fit then */
   bool too_small;     /* not even without any of it */
 } moment;
@@ -123,150 +119,18 @@ static moment find_moment(const rank_run *r, int64_t budget_bytes, arena *a)
   int64_t free_bytes = budget_bytes - lasting_bytes(r), saved_bytes = 0;
   for (uint32_t i = 0; i < r->rank->ops.count; i++) {
     saved_bytes += change_bytes[i];
-    if (k == r->count || r->kernels[k] != i) continue;
+    if (k == r->calls.count || r->kernels[k] != i) continue;
     k++;
     int64_t room_bytes = free_bytes - operand_bytes(r, i, seen);
     m.too_small |= room_bytes < 0;
     if (saved_bytes - room_bytes > m.over_bytes) {
       m.op = i;
+      m.kernels = k;
       m.over_bytes = saved_bytes - room_bytes;
     }
   }
   assert(saved_bytes == 0);
   return m;
-}
-
-/* ---- power ---- */
-
-/* The kernels back to back, and how much they gain by rest. */
-typedef struct paced {
-  int64_t before_ps, after_ps; /* of those up to the moment, and after it */
-  int64_t step_ps, energy_nj;  /* at full clock */
-  int64_t limit_mw;            /* 0: none */
-  int64_t least_excess_ppm;    /* between any two kernels */
-  int64_t most_mw, mean_mw;
-  int64_t mean_slowdown_ppm;  /* the most that a stretch or the step has */
-  int64_t slide_slowdown_ppm; /* of kernels whose windows hold the same time, over a window */
-} paced;
-
-/* 1 nJ per ps is 1000 W. */
-static int64_t milliwatts(int64_t nj, int64_t ps)
-{
-  return ps == 0 ? 0 : capped_muldiv(nj, PPM, ps);
-}
-
-static int64_t slowdown_ps(const call_cost *c)
-{
-  return capped_muldiv(c->ps, c->power_permille, 1000);
-}
-
-/* Sum of slowdown x time over the worst stretch of kernels that take no more than `most_ps`; the step
- * repeats. */
-static int64_t worst_stretch_ps(const rank_run *r, int64_t most_ps)
-{
-  int64_t worst_ps = 0, sum_ps = 0, taken_ps = 0;
-  for (uint32_t first = 0, end = 0; first < r->count; first++) {
-    for (; end < first + r->count; end++) {
-      const call_cost *c = cost_of_kernel(r, end % r->count);
-      if (taken_ps + c->ps > most_ps) break;
-      taken_ps += c->ps;
-      sum_ps += slowdown_ps(c);
-    }
-    worst_ps = max_i64(worst_ps, sum_ps);
-    if (end == first) {
-      end++;
-      continue;
-    }
-    taken_ps -= cost_of_kernel(r, first)->ps;
-    sum_ps -= slowdown_ps(cost_of_kernel(r, first));
-  }
-  return worst_ps;
-}
-
-/* By how much a stretch of kernels may exceed a mean slowdown. */
-static int64_t most_beyond_ps(const rank_run *r, int64_t mean_ppm)
-{
-  int64_t most_ps = 0, sum_ps = 0;
-  for (uint32_t i = 0; i < 2 * r->count; i++) {
-    const call_cost *c = cost_of_kernel(r, i % r->count);
-    sum_ps = max_i64(0, sum_ps + slowdown_ps(c) - capped_muldiv(c->ps, mean_ppm, PPM));
-    most_ps = max_i64(most_ps, sum_ps);
-  }
-  return most_ps;
-}
-
-static void find_slowdowns(paced *p, const rank_run *r)
-{
-  int64_t longest_ps = 0, sum_ps = 0;
-  for (uint32_t i = 0; i < r->count; i++) {
-    const call_cost *c = cost_of_kernel(r, i);
-    longest_ps = max_i64(longest_ps, c->ps);
-    sum_ps += slowdown_ps(c);
-    p->most_mw = max_i64(p->most_mw, milliwatts(c->energy_nj, c->ps) + 1);
-  }
-  int64_t stretch_ps = POWER_FAST_PS + longest_ps;
-  p->mean_mw = milliwatts(p->energy_nj, p->step_ps) + 1;
-  p->mean_slowdown_ppm =
-      1 + max_i64(capped_muldiv(sum_ps, PPM, p->step_ps),
-                  capped_muldiv(worst_stretch_ps(r, stretch_ps), PPM, stretch_ps));
-  int64_t slide_ps = capped_muldiv(stretch_ps, p->mean_slowdown_ppm, PPM) +
-                     most_beyond_ps(r, p->mean_slowdown_ppm);
-  p->slide_slowdown_ppm = 1 + capped_muldiv(slide_ps, PPM, POWER_FAST_PS);
-}
-
-static power_curve curve_of_kernels(const rank_run *r, int64_t step_ps)
-{
-  power_curve curve = power_curve_new(step_ps);
-  int64_t at_ps = 0;
-  for (uint32_t i = 0; i < r->count; i++) {
-    const call_cost *c = cost_of_kernel(r, i);
-    power_curve_add(&curve, STREAM_COMPUTE, at_ps, at_ps + c->ps, c->energy_nj);
-    at_ps += c->ps;
-  }
-  return curve;
-}
-
-static void add_slowed(paced *p, const rank_run *r, uint32_t op)
-{
-  power_curve curve = curve_of_kernels(r, p->step_ps);
-  int64_t at_ps = 0;
-  p->least_excess_ppm = power_curve_excess_ppm(&curve, r->machine, p->step_ps);
-  for (uint32_t i = 0; i < r->count; i++) {
-    const call_cost *c = cost_of_kernel(r, i);
-    int64_t excess_ppm = power_curve_excess_ppm(&curve, r->machine, at_ps);
-    int64_t more_ps = capped_muldiv(slowdown_ps(c), excess_ppm, PPM);
-    *(r->kernels[i] <= op ? &p->before_ps : &p->after_ps) += more_ps;
-    p->least_excess_ppm = min_i64(p->least_excess_ppm, excess_ppm);
-    at_ps += c->ps;
-  }
-  power_curve_free(&curve);
-}
-
-/* `slowed`: by power; otherwise at full clock. */
-static paced pace_of(const rank_run *r, uint32_t op, bool slowed)
-{
-  paced p = { .limit_mw = slowed ? r->machine->gpu.power_limit_w * 1000 : 0 };
-  for (uint32_t i = 0; i < r->count; i++) {
-    const call_cost *c = cost_of_kernel(r, i);
-    *(r->kernels[i] <= op ? &p.before_ps : &p.after_ps) += c->ps;
-    p.energy_nj = min_i64(CAP, p.energy_nj + c->energy_nj);
-  }
-  p.step_ps = p.before_ps + p.after_ps;
-  if (p.limit_mw == 0 || p.step_ps == 0) return p;
-  find_slowdowns(&p, r);
-  add_slowed(&p, r, op);
-  return p;
-}
-
-/* What kernels gain at most by time between them in which the GPU draws `mw`, in parts per million of
- * this time. */
-static int64_t rest_ppm(const paced *p, int64_t mw)
-{
-  if (p->limit_mw == 0) return 0;
-  int64_t slides = p->step_ps < POWER_FAST_PS ? 0 : p->step_ps < POWER_SLOW_PS ? 2 : 3;
-  int64_t most = capped_muldiv(max_i64(0, p->most_mw - mw), p->slide_slowdown_ppm, p->limit_mw);
-  int64_t mean = capped_muldiv(max_i64(0, p->mean_mw - mw), p->mean_slowdown_ppm, p->limit_mw);
-  return 1 + (slides * most + (3 - slides) * mean) / 3;
 }
 
 /* ---- the network, and the bound ---- */
@@ -292,7 +156,7 @@ static int64_t weighed(int64_t ps, int64_t weight)
 
 static int64_t copies_ps(const weighing *x, int64_t bytes)
 {
-  const machine *m = x->run->machine;
+  const machine *m = x->run->calls.machine;
   return weighed(muldiv_i64(bytes, PS_PER_US, m->link.d2h_bytes_per_us), x->out) +
          weighed(muldiv_i64(bytes, PS_PER_US, m->link.h2d_bytes_per_us), x->back);
 }
@@ -300,9 +164,10 @@ static int64_t copies_ps(const weighing *x, int64_t bytes)
 static int64_t again_ps(const weighing *x, const call_cost *c)
 {
   const paced *p = x->pace;
-  int64_t slowdown = min_i64(slowdown_ps(c), capped_muldiv(c->ps, p->mean_slowdown_ppm, PPM));
+  int64_t slowdown = min_i64(pace_slowdown_ps(c), capped_muldiv(c->ps, p->mean_slowdown_ppm, PPM));
   int64_t ps = c->ps + capped_muldiv(slowdown, p->least_excess_ppm, PPM);
-  int64_t rest = capped_muldiv(c->ps, rest_ppm(p, milliwatts(c->energy_nj, c->ps)), PPM) + 1;
+  int64_t rest =
+      capped_muldiv(c->ps, pace_rest_ppm(p, pace_milliwatts(c->energy_nj, c->ps)), PPM) + 1;
   return max_i64(0, weighed(ps, WHOLE - x->back) - (p->limit_mw == 0 ? 0 : rest));
 }
 
@@ -398,19 +263,16 @@ static int64_t best_weight(weighing *x, bool out, int64_t other, int64_t most)
 static int64_t best_bound(weighing *x)
 {
   const paced *p = x->pace;
-  int64_t most = weighed(max_i64(0, PPM - rest_ppm(p, 0)), WHOLE) * WHOLE / PPM;
+  int64_t most = weighed(max_i64(0, PPM - pace_rest_ppm(p, 0)), WHOLE) * WHOLE / PPM;
   int64_t out = best_weight(x, true, 0, most), back = best_weight(x, false, out, most);
   out = best_weight(x, true, back, most);
-  int64_t holds_ps = p->limit_mw == 0 || p->step_ps >= POWER_SLOW_PS ? INT64_MAX
-                     : p->step_ps >= POWER_FAST_PS                   ? POWER_SLOW_PS
-                                                                     : POWER_FAST_PS;
   int64_t ps = max_i64(bound_with(x, out, back), p->before_ps + p->after_ps);
-  return min_i64(ps, holds_ps);
+  return min_i64(ps, pace_holds_ps(p));
 }
 
 static int64_t bound_at(const rank_run *r, const moment *m, const paced *p, arena *a)
 {
-  if (m->over_bytes <= 0) return p->before_ps + p->after_ps;
+  if (m->over_bytes <= 0 || pace_rest_ppm(p, 0) > PPM) return pace_least_ps(p);
   weighing x = { .run = r, .at = m, .pace = p };
   x.node_of_buffer = ARENA_ARRAY(a, uint32_t, r->rank->buffers.count);
   x.node_of_op = ARENA_ARRAY(a, uint32_t, r->rank->ops.count);
@@ -422,18 +284,13 @@ static int64_t bound_at(const rank_run *r, const moment *m, const paced *p, aren
   return ps;
 }
 
-static int64_t less_busier(int64_t ps)
-{
-  return ps - capped_muldiv(ps, ENGINE_BUSIER_PPM, PPM);
-}
-
 static budget_bounds bounds_of_rank(const rank_run *r, int64_t budget_bytes, arena *a)
 {
   moment m = find_moment(r, budget_bytes, a);
   if (m.too_small) return (budget_bounds){ .step_ps = BUDGET_TOO_SMALL };
-  paced full = pace_of(r, m.op, false), slowed = pace_of(r, m.op, true);
-  int64_t ps = less_busier(bound_at(r, &m, &slowed, a));
-  int64_t kernels_ps = less_busier(slowed.before_ps + slowed.after_ps);
+  paced full = pace_of(&r->calls, m.kernels, false), slowed = pace_of(&r->calls, m.kernels, true);
+  int64_t ps = pace_less_busier_ps(bound_at(r, &m, &slowed, a));
+  int64_t kernels_ps = pace_less_busier_ps(pace_least_ps(&slowed));
   return (budget_bounds){ .step_ps = max_i64(ps, bound_at(r, &m, &full, a)),
                           .kernels_ps = kernels_ps,
                           .over_bytes = max_i64(0, m.over_bytes) };

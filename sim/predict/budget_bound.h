@@ -19,19 +19,9 @@
  * least cut of a network (least_cut.h). The bound is the best over the weights.
  *
  * Power. The kernels of the run that keeps everything run in this order, whatever is between them.
- * Their times are those at the clock that power allows them back to back (power.h). Between them the
- * GPU may rest: it waits, or kernels run again that draw less. A window that holds the rest holds
- * less of the kernels, at most what the one that draws most would draw in this time. Kernels whose
- * windows hold the same rest take at most a window and a kernel together. Of these kernels the
- * slowdowns have at most the mean of the worst such stretch. So a rest of t in which the GPU draws p
- * makes the kernels shorter by at most
- *
- *   t x slowdown x (1 + longest kernel / window) x (most power - p) / limit
- *
- * for windows that slide, and with the mean power and slowdown of the step for windows that are the
- * step. A wait costs more than it gains if the weights of the link are at most 1 less what it gains.
- * The engine finds the clock again until compute is at most ENGINE_BUSIER_PPM of the step busier; the
- * bound is less by as much.
+ * Their times are those at the clock that power allows them back to back (pace.h). A wait, or kernels that
+ * run again and draw less, are rests, by which the others gain. A wait costs more than it gains if the
+ * weights of the link are at most 1 less what it gains.
  *
  * The link is the GPU's alone, and other memory counts for nothing.
  */

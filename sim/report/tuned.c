@@ -27,8 +27,8 @@ static void print_counts(const tuned *t, const tune_request *r, FILE *out, arena
               arena_printf(a, "allocate more than %s, whatever the times are",
                            figure_capacity(a, machine_usable_bytes(r->machine))));
   print_count(out, t->too_slow,
-              "slower than the last of the table even without offload, at full clock, in unlimited "
-              "memory");
+              "slower than the last of the table even without offload, at the highest clock, in "
+              "unlimited memory");
   print_count(out, t->dominated, "by both bounds no faster than one of the front, and no smaller");
   print_count(out, t->unsafe, "not safe: offsim check refuses the plan");
   print_count(out, t->predicted, "predicted");
@@ -52,7 +52,7 @@ static void print_bounds(const tuned *t, const tune_request *r, FILE *out, arena
   fputc('\n', out);
   wrap_text(out, "bound", 10,
             arena_printf(a,
-                         "no setting is faster than %s: the fastest run without offload, at full "
+                         "no setting is faster than %s: a run without offload, at the highest "
                          "clock, in unlimited memory",
                          figure_with_unit(a, t->fastest_bound_ps, time)),
             " ");

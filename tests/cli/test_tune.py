@@ -86,6 +86,14 @@ def test_the_bound_for_a_budget_by_hand(offsim):
     assert over["budget_bound_s"] is None and over["fastest_bound_s"] == tune(offsim, *arguments)["fastest_bound_s"]
 
 
+def test_bounds_hold_where_a_rest_gains_more_than_it_takes(offsim):
+    """Far below the power that a GPU draws, kernels are so slow that a wait may make the step shorter."""
+    found = tune(offsim, "docs/examples/hf-layers.yaml", "--machine", "GB200", "--machine-set", "gpu.power_limit_w=384",
+                 *sets("num_layers=2", "seq_length=4096", "vocab_size=8000", "ffn_hidden_size=4096", "global_batch_size=4"),
+                 "--best", 1)
+    assert found["fastest_bound_s"] <= found["budget_bound_s"] <= found["best"][0]["step_time_s"]
+
+
 def test_a_faster_setting_that_is_not_safe_is_named(offsim):
     arguments = [LAYER, "--set", "num_layers=4", "--gpu-memory", 2, "--best", 1]
     found, repaired = tune(offsim, *arguments), tune(offsim, *arguments, "--allow-unsafe")
