@@ -34,19 +34,20 @@ typedef struct memory_op {
   uint32_t buffer;
   uint32_t first_use; /* of the `use_count` rows of `uses` that a returned block waits for */
   uint8_t use_count;
-  uint8_t kind;   /* memory_op_kind */
-  uint8_t stream; /* of the buffer */
+  uint8_t kind; /* memory_op_kind */
+  uint8_t pool; /* of the device's allocator */
 } memory_op;
 
 /* The op takes the buffer, or returns it and waits for nothing. */
 static inline memory_op memory_op_of(const plan_buffer *b, uint32_t buffer, uint32_t op,
                                      memory_op_kind kind)
 {
-  return (memory_op){ .bytes = round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES),
+  int64_t bytes = round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES);
+  return (memory_op){ .bytes = bytes,
                       .op = op,
                       .buffer = buffer,
                       .kind = (uint8_t)kind,
-                      .stream = b->stream };
+                      .pool = (uint8_t)allocator_pool(b->stream, bytes) };
 }
 
 /* Of a plan that must outlive it. Empty when zeroed. */

@@ -208,8 +208,8 @@ typedef struct pass {
   uint32_t issued;
   uint32_t last_awaited; /* the op that ends last of those that freed blocks wait for */
   const allocator_stats *on_clock_stats;
-  uint64_t driver_calls, retries; /* so far */
-  bool again;                     /* the program-order figures stay those of the iteration before */
+  uint64_t driver_allocs, driver_frees, retries, beside_waiting; /* so far */
+  bool again; /* the program-order figures stay those of the iteration before */
   replay_result out;
 } pass;
 
@@ -237,10 +237,10 @@ static inline void note_allocated(replay_result *out, int64_t bytes, uint32_t op
 
 static inline uint32_t take_block_in_order(block_store *s, const memory_op *m)
 {
-  uint32_t b, pool = 2u * m->stream + 1;
-  if (s->pools[pool] == NULL) block_store_add_pool(s, pool);
-  if (!block_take_first(s, pool, m->bytes, &b)) b = block_take_fit(s, pool, m->bytes);
-  if (b == BLOCK_NONE) b = block_take_from_driver(s, pool, m->bytes);
+  uint32_t b;
+  if (s->pools[m->pool] == NULL) block_store_add_pool(s, m->pool);
+  if (!block_take_first(s, m->pool, m->bytes, &b)) b = block_take_fit(s, m->pool, m->bytes);
+  if (b == BLOCK_NONE) b = block_take_from_driver(s, m->pool, m->bytes);
   assert(b != BLOCK_NONE && "unlimited memory refuses no request");
   if (block_use(s, b, m->bytes)) block_cut_off_rest(s, b, m->bytes);
   return b;
@@ -327,10 +327,11 @@ static uint32_t later(const pass *p, uint32_t a, uint32_t b)
  * unmap granules of an expandable segment, PyTorch waits for blocks that other streams use, then
  * for the segment's stream. Blocks that still wait from the previous iteration wait for no op of
  * this one. */
-static uint32_t awaited_to_give_back(pass *p, uint32_t op, uint32_t stream)
+static uint32_t awaited_to_give_back(pass *p, const memory_op *m)
 {
-  assert(stream < STREAM_HOST && p->issued <= op);
-  for (; p->issued < op; p->issued++) {
+  uint32_t stream = buffer_of(p, m)->stream;
+  assert(stream < STREAM_HOST && p->issued <= m->op);
+  for (; p->issued < m->op; p->issued++) {
     const plan_op *o = &p->plan->ops.items[p->issued];
     if (op_runs_on_stream((op_kind)o->kind)) p->last[o->stream] = p->issued;
   }
@@ -339,11 +340,6 @@ static uint32_t awaited_to_give_back(pass *p, uint32_t op, uint32_t stream)
   for (uint32_t s = 0; s < STREAMS; s++)
     last = later(p, p->last[s], last);
   return last;
-}
-
-static uint64_t driver_calls(const allocator_stats *s)
-{
-  return s->driver_allocs + s->driver_frees;
 }
 
 /* After the driver's first refusal the allocator has returned its cached memory. From there on, it
@@ -356,9 +352,8 @@ static void note_driver_calls(pass *p, const memory_op *m, uint64_t calls, bool 
   if (refused || noted->count > 0)
     *ARRAY_PUSH(&p->r->refused) =
         (host_hold){ .at = m->op,
-                     .until = refused && p->timeline != NULL
-                                  ? awaited_to_give_back(p, m->op, m->stream)
-                                  : HOLD_FOR_NOTHING,
+                     .until = refused && p->timeline != NULL ? awaited_to_give_back(p, m)
+                                                             : HOLD_FOR_NOTHING,
                      .driver_calls = (uint32_t)calls };
 }
 
@@ -366,8 +361,8 @@ static void note_driver_calls(pass *p, const memory_op *m, uint64_t calls, bool 
 static SELDOM allocator_status ask_again(pass *p, const memory_op *m)
 {
   p->r->events.waited = true;
-  allocator_status status = caching_allocator_alloc_after_events(p->r->on_clock, m->stream,
-                                                                 m->bytes, &p->on_clock[m->buffer]);
+  allocator_status status = caching_allocator_alloc_after_events(
+      p->r->on_clock, buffer_of(p, m)->stream, m->bytes, &p->on_clock[m->buffer]);
   p->r->events.waited = false;
   assert(status != ALLOCATOR_NEEDS_EVENTS);
   return status;
@@ -377,13 +372,14 @@ static SELDOM allocator_status ask_again(pass *p, const memory_op *m)
 static SELDOM void note_driver(pass *p, const memory_op *m, allocator_status status)
 {
   const allocator_stats *stats = p->on_clock_stats;
-  uint64_t calls = driver_calls(stats) - p->driver_calls;
+  uint64_t calls = stats->driver_allocs - p->driver_allocs + stats->driver_frees - p->driver_frees;
   bool refused = stats->retries > p->retries;
   assert(status == ALLOCATOR_OK || (status == ALLOCATOR_OUT_OF_MEMORY && refused));
   p->out.out_of_memory = status == ALLOCATOR_OUT_OF_MEMORY;
   if (p->r->options.one_allocator) p->out.parted |= refused;
   if (calls > 0) note_driver_calls(p, m, calls, refused);
-  p->driver_calls += calls;
+  p->driver_allocs = stats->driver_allocs;
+  p->driver_frees = stats->driver_frees;
   p->retries = stats->retries;
 }
 
@@ -391,22 +387,19 @@ static inline void take_block(pass *p, const memory_op *m)
 {
   p->r->events.op = m->op;
   allocator_status status =
-      caching_allocator_alloc(p->r->on_clock, m->stream, m->bytes, &p->on_clock[m->buffer]);
+      caching_allocator_take(p->r->on_clock, m->pool, m->bytes, &p->on_clock[m->buffer]);
   if (status == ALLOCATOR_NEEDS_EVENTS) status = ask_again(p, m);
-  if (status != ALLOCATOR_OK || driver_calls(p->on_clock_stats) != p->driver_calls)
+  if (status != ALLOCATOR_OK || p->on_clock_stats->driver_allocs != p->driver_allocs)
     note_driver(p, m, status);
 }
 
-/* Blocks that wait are live and not allocated. */
 static inline void take_on_clock(pass *p, const memory_op *m)
 {
   assert(p->on_clock[m->buffer] == NOT_ALIVE && "a buffer is allocated once");
   p->on_clock[m->buffer] = ALLOCATOR_NO_BLOCK;
-  if (!p->out.out_of_memory) take_block(p, m);
-  if (!p->r->options.one_allocator) return;
-  const allocator_stats *s = p->on_clock_stats;
-  p->out.parted |= s->active.current_bytes != s->allocated.current_bytes;
-  note_allocated(&p->out, s->allocated.current_bytes, m->op);
+  if (m->bytes > 0 && !p->out.out_of_memory) take_block(p, m);
+  if (p->r->options.one_allocator)
+    note_allocated(&p->out, p->on_clock_stats->allocated.current_bytes, m->op);
 }
 
 static uint32_t event_after(pass *p, uint32_t op)
@@ -481,12 +474,10 @@ static void draw_clock(const pass *p, uint32_t *next, uint32_t end)
   }
 }
 
-static void run_on_clock(pass *p)
+static inline void run_ops_on_clock(pass *p, bool draws)
 {
   uint32_t drawn = 0;
-  bool draws = p->r->curve != NULL;
   const memory_op *m = p->ops->ops.items, *end = m + p->ops->ops.count;
-  assert(runs_on_clock(p) && p->r->events.origin_ps >= 0);
   for (; m < end; m++) {
     if (draws) draw_clock(p, &drawn, m->op);
     if (m->kind == MEMORY_TAKE)
@@ -499,6 +490,16 @@ static void run_on_clock(pass *p)
       host_return(p, m);
   }
   if (draws) draw_clock(p, &drawn, p->plan->ops.count);
+}
+
+/* Few replays draw: the others do not ask with each op. */
+static void run_on_clock(pass *p)
+{
+  assert(runs_on_clock(p) && p->r->events.origin_ps >= 0);
+  if (p->r->curve != NULL)
+    run_ops_on_clock(p, true);
+  else
+    run_ops_on_clock(p, false);
 }
 
 static bool is_on_host(const plan_buffer *b)
@@ -608,7 +609,10 @@ static void fill_result(pass *p)
   const allocator_stats *on_clock = caching_allocator_stats(p->r->on_clock);
   const pinned_stats *host = pinned_pool_stats(p->r->host);
   p->out.refused = &p->r->refused;
-  if (p->r->options.one_allocator) p->out.requested_peak_bytes = on_clock->requested.peak_bytes;
+  if (p->r->options.one_allocator) {
+    p->out.requested_peak_bytes = on_clock->requested.peak_bytes;
+    p->out.parted |= on_clock->beside_waiting > p->beside_waiting;
+  }
   p->out.allocated_end_bytes = allocated_bytes(p->r);
   p->out.live_peak_bytes = on_clock->active.peak_bytes;
   p->out.reserved_peak_bytes = on_clock->reserved.peak_bytes;
@@ -641,8 +645,10 @@ static pass begin_iteration(replay *r, const memory_ops *m, const rank_timeline 
   r->events.times = t;
   r->refused.count = 0;
   p.on_clock_stats = caching_allocator_stats(r->on_clock);
-  p.driver_calls = driver_calls(p.on_clock_stats);
+  p.driver_allocs = p.on_clock_stats->driver_allocs;
+  p.driver_frees = p.on_clock_stats->driver_frees;
   p.retries = p.on_clock_stats->retries;
+  p.beside_waiting = p.on_clock_stats->beside_waiting;
   p.on_clock = new_blocks(m->plan);
   return p;
 }

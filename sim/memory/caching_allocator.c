@@ -151,11 +151,6 @@ uint32_t caching_allocator_pending(const caching_allocator *a)
 
 /* ---- requests ---- */
 
-static inline uint32_t pool_of(uint32_t stream, int64_t size_bytes)
-{
-  return 2 * stream + (size_bytes > ALLOCATOR_SMALL_BYTES ? 1 : 0);
-}
-
 /* Of a FREE block that is in no list: the rest is cut off, or stays its tail. */
 static inline allocator_status give_out(caching_allocator *a, uint32_t b, int64_t size_bytes,
                                         uint32_t *block)
@@ -217,6 +212,7 @@ static NOT_INLINE allocator_status take_with_care(caching_allocator *a, uint32_t
 {
   if (a->store.pools[pool] == NULL) block_store_add_pool(&a->store, pool);
   caching_allocator_poll(a);
+  a->stats.beside_waiting += a->waiting_streams != 0;
   return (a->store.expandable ? take_slowly : take)(a, pool, size_bytes, block);
 }
 
@@ -231,10 +227,17 @@ allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
                                          int64_t request_bytes, uint32_t *block)
 {
   int64_t size_bytes = rounded(stream, request_bytes);
-  uint32_t pool = pool_of(stream, size_bytes);
 
   *block = ALLOCATOR_NO_BLOCK;
   if (size_bytes == 0) return ALLOCATOR_OK;
+  return caching_allocator_take(a, allocator_pool(stream, size_bytes), size_bytes, block);
+}
+
+allocator_status caching_allocator_take(caching_allocator *a, uint32_t pool, int64_t size_bytes,
+                                        uint32_t *block)
+{
+  assert(pool < ALLOCATOR_POOLS && size_bytes > 0);
+  *block = ALLOCATOR_NO_BLOCK;
   if (a->waiting_streams != 0 || a->store.expandable || a->store.pools[pool] == NULL)
     return take_with_care(a, pool, size_bytes, block);
   return take(a, pool, size_bytes, block);
@@ -248,7 +251,7 @@ allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint
   *block = ALLOCATOR_NO_BLOCK;
   assert(size_bytes > 0 && "an empty request is never refused");
   caching_allocator_poll(a);
-  return take_after_emptying(a, pool_of(stream, size_bytes), size_bytes, block);
+  return take_after_emptying(a, allocator_pool(stream, size_bytes), size_bytes, block);
 }
 
 /* ---- frees ---- */
