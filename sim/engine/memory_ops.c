@@ -83,30 +83,23 @@ static inline uint32_t op_later(const plan_repeat *r, uint32_t op, uint32_t turn
   return op >= r->first && op != MEMORY_NO_OP ? op + turns * r->ops : op;
 }
 
-/* The buffer in the place of one that the turn before returned. What the warm-up took is renamed in an
- * order of its own. */
-static inline uint32_t returned_later(const rank_plan *p, uint32_t op, uint32_t before)
-{
-  uint32_t grown = before + p->repeat.buffers;
-  bool is_grown = grown < p->buffers.count && p->repeat.earlier_buffers.items[grown] == before;
-  assert(!is_grown || before >= p->residents);
-  return is_grown ? grown : p->ops.items[op].arg;
-}
-
-/* A turn as the one before it, of which the lists have the last rows, from those numbers of them on. */
-static void repeat_turn(memory_ops *m, uint32_t ops, uint32_t uses, uint32_t counted)
+/* A turn as the one before it, of which the lists have the last rows, from those numbers of them on. The part
+ * took buffers from `taken` on; what the warm-up took is renamed in an order of its own. */
+static void repeat_turn(memory_ops *m, uint32_t ops, uint32_t uses, uint32_t counted,
+                        uint32_t taken)
 {
   const rank_plan *p = m->plan;
   const plan_repeat *r = &p->repeat;
   uint32_t end = m->ops.count, uses_end = m->uses.count, counted_end = m->counted.count;
-  assert(2 * end - ops <= m->ops.capacity);
-  for (uint32_t i = ops; i < end; i++) {
-    memory_op *now = &m->ops.items[m->ops.count++];
-    *now = m->ops.items[i];
+  const memory_op *before = &m->ops.items[ops];
+  memory_op *now = &m->ops.items[end];
+  m->ops.count += end - ops;
+  assert(m->ops.count <= m->ops.capacity && taken >= p->residents);
+  for (uint32_t i = ops; i < end; i++, before++, now++) {
+    *now = *before;
     now->op += r->ops;
     now->first_use += uses_end - uses;
-    bool takes = now->kind == MEMORY_TAKE || now->kind == MEMORY_HOST_TAKE;
-    now->buffer = takes ? now->buffer + r->buffers : returned_later(p, now->op, now->buffer);
+    now->buffer = before->buffer >= taken ? before->buffer + r->buffers : p->ops.items[now->op].arg;
   }
   for (uint32_t i = uses; i < uses_end; i++) {
     memory_use use = m->uses.items[i];
@@ -122,13 +115,14 @@ static void repeat_turn(memory_ops *m, uint32_t ops, uint32_t uses, uint32_t cou
 static void walk_turns(memory_ops *m, issued *so_far)
 {
   const plan_repeat *r = &m->plan->repeat;
+  uint32_t taken = buffers_before(m->plan, r->first);
   walk(m, so_far, r->first, r->first + r->ops);
   uint32_t ops = m->ops.count, uses = m->uses.count, counted = m->counted.count;
   walk(m, so_far, r->first + r->ops, r->first + 2 * r->ops);
   uint32_t turn_ops = m->ops.count - ops, turn_uses = m->uses.count - uses;
   uint32_t turn_counted = m->counted.count - counted, left = r->turns - 2;
   for (uint32_t i = 0; i < left; i++)
-    repeat_turn(m, ops + i * turn_ops, uses + i * turn_uses, counted + i * turn_counted);
+    repeat_turn(m, ops + i * turn_ops, uses + i * turn_uses, counted + i * turn_counted, taken);
   for (uint32_t s = 0; s < STREAMS; s++)
     so_far->last[s] = op_later(r, so_far->last[s], left);
   so_far->last_back = op_later(r, so_far->last_back, left);
