@@ -30,6 +30,9 @@ typedef struct clock_events {
 /* A few calls in an iteration: not inline, so that the ops of each iteration save few registers. */
 #define SELDOM __attribute__((cold, noinline))
 
+/* Compiled apart for each constant that callers give. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
 /* A buffer that an iteration finds or leaves, with its blocks in both allocators. */
 typedef struct lasting_buffer {
   plan_buffer what; /* its plan may be gone */
@@ -474,7 +477,7 @@ static void draw_clock(const pass *p, uint32_t *next, uint32_t end)
   }
 }
 
-static inline void run_ops_on_clock(pass *p, bool draws)
+static ALWAYS_INLINE void run_ops_on_clock(pass *p, bool draws)
 {
   uint32_t drawn = 0;
   const memory_op *m = p->ops->ops.items, *end = m + p->ops->ops.count;

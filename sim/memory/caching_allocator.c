@@ -116,25 +116,35 @@ static void take_back_one(caching_allocator *a, uint32_t b)
   if (--v->event_count == 0) return_block(a, b);
 }
 
-/* In order of recording, up to the first event that is not done, as PyTorch polls. */
-static void poll_queue(caching_allocator *a, uint32_t stream)
+static inline bool head_is_done(const caching_allocator *a, uint32_t stream)
+{
+  const event_queue *q = &a->queues[stream];
+  assert(q->head < q->count && "waiting_streams has its bit");
+  return a->options.event_done(a->options.event_context, q->items[q->head].event);
+}
+
+/* The head's event is done: takes back its block, and those after it up to the first event that is not. */
+static void take_back(caching_allocator *a, uint32_t stream)
 {
   event_queue *q = &a->queues[stream];
 
-  assert(q->head < q->count && !a->options.return_at_once && "waiting_streams has its bit");
-  while (q->head < q->count &&
-         a->options.event_done(a->options.event_context, q->items[q->head].event))
+  assert(!a->options.return_at_once);
+  do
     take_back_one(a, q->items[q->head++].block);
+  while (q->head < q->count && head_is_done(a, stream));
   if (q->head == q->count) {
     q->head = q->count = 0;
     a->waiting_streams &= ~(1u << stream);
   }
 }
 
+/* In order of recording, as PyTorch polls. */
 void caching_allocator_poll(caching_allocator *a)
 {
-  for (uint32_t left = a->waiting_streams; left != 0; left &= left - 1)
-    poll_queue(a, (uint32_t)__builtin_ctz(left));
+  for (uint32_t left = a->waiting_streams; left != 0; left &= left - 1) {
+    uint32_t stream = (uint32_t)__builtin_ctz(left);
+    if (head_is_done(a, stream)) take_back(a, stream);
+  }
 }
 
 uint32_t caching_allocator_pending(const caching_allocator *a)
@@ -213,7 +223,8 @@ static NOT_INLINE allocator_status take_with_care(caching_allocator *a, uint32_t
   if (a->store.pools[pool] == NULL) block_store_add_pool(&a->store, pool);
   caching_allocator_poll(a);
   a->stats.beside_waiting += a->waiting_streams != 0;
-  return (a->store.expandable ? take_slowly : take)(a, pool, size_bytes, block);
+  if (a->store.expandable) return take_slowly(a, pool, size_bytes, block);
+  return take(a, pool, size_bytes, block);
 }
 
 static inline int64_t rounded(uint32_t stream, int64_t request_bytes)
