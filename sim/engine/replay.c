@@ -746,19 +746,15 @@ static void tally_buffer(tally *t, uint32_t id)
   h->buffers++;
 }
 
-static void tally_living(tally *t, uint32_t at_op, arena *a)
+static void tally_living(tally *t, const memory_ops *m, uint32_t at_op, arena *a)
 {
-  bool *lives = ARENA_ARRAY(a, bool, t->rank->buffers.count + 1);
+  bool *lives = ARENA_ARRAY(a, bool, t->rank->buffers.count);
   assert(t->rank->residents <= t->rank->buffers.count);
   for (uint32_t i = 0; i < t->rank->residents; i++)
     lives[i] = !is_on_host(&t->rank->buffers.items[i]);
-  /* Other ops write past the buffers, without a branch that the CPU could not predict. */
-  uint32_t end = at_op < t->rank->ops.count ? at_op + 1 : t->rank->ops.count;
-  uint32_t nowhere = t->rank->buffers.count;
-  for (const plan_op *o = t->rank->ops.items, *last = o + end; o < last; o++) {
-    uint32_t is_memory = (uint32_t)(o->kind == OP_ALLOC) | (uint32_t)(o->kind == OP_FREE);
-    lives[nowhere + is_memory * (o->arg - nowhere)] = o->kind == OP_ALLOC;
-  }
+  /* Without a branch that the CPU could not predict: a host buffer is none of those that live. */
+  for (uint32_t i = 0; i < m->ops.count && m->ops.items[i].op <= at_op; i++)
+    lives[m->ops.items[i].buffer] = m->ops.items[i].kind == MEMORY_TAKE;
   for (uint32_t i = 0; i < t->rank->buffers.count; i++)
     if (lives[i]) tally_buffer(t, i);
 }
@@ -773,15 +769,15 @@ static int by_bytes(const void *a, const void *b)
   return name != 0 ? name : (int)x->purpose - (int)y->purpose;
 }
 
-const replay_holding *replay_holdings(const plan *p, const plan_modules *modules, uint32_t rank,
-                                      uint32_t at_op, uint32_t *count, arena *a)
+const replay_holding *replay_holdings(const plan *p, const plan_modules *modules,
+                                      const memory_ops *m, uint32_t at_op, uint32_t *count,
+                                      arena *a)
 {
   arena scratch = { 0 };
   uint32_t cells = modules->count * BUFFER_CLASSES;
-  assert(rank < p->rank_count);
-  tally t = { .plan = p, .modules = modules, .rank = &p->ranks[rank] };
+  tally t = { .plan = p, .modules = modules, .rank = m->plan };
   t.holdings = ARENA_ARRAY(&scratch, replay_holding, cells);
-  tally_living(&t, at_op, &scratch);
+  tally_living(&t, m, at_op, &scratch);
   *count = 0;
   for (uint32_t i = 0; i < cells; i++)
     if (t.holdings[i].bytes > 0) t.holdings[(*count)++] = t.holdings[i];

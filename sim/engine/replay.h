@@ -104,9 +104,10 @@ typedef struct replay_holding {
   int64_t bytes;
 } replay_holding;
 
-/* What is alive after an op, most bytes first, one row for all layers of a module; memory from
- * `a`. */
-const replay_holding *replay_holdings(const plan *p, const plan_modules *modules, uint32_t rank,
-                                      uint32_t at_op, uint32_t *count, arena *a);
+/* What is alive after an op of a rank of the plan, most bytes first, one row for all layers of a module;
+ * memory from `a`. */
+const replay_holding *replay_holdings(const plan *p, const plan_modules *modules,
+                                      const memory_ops *m, uint32_t at_op, uint32_t *count,
+                                      arena *a);
 
 #endif

@@ -169,14 +169,14 @@ static void take_memory_on_clock(rank_prediction *out, const replay_result *r)
 }
 
 static void explain_peak(rank_prediction *out, const plan *p, const plan_modules *modules,
-                         uint32_t rank, arena *a)
+                         uint32_t rank, const memory_ops *m, arena *a)
 {
   int64_t lives_bytes = 0;
   const plan_site *site = site_at(p, rank, out->peak_op);
   out->peak_module = site->module;
   out->peak_layer = site->layer;
-  out->peak_mark = mark_at(&p->ranks[rank], out->peak_op);
-  out->peak_holdings = replay_holdings(p, modules, rank, out->peak_op, &out->peak_holding_count, a);
+  out->peak_mark = mark_at(m->plan, out->peak_op);
+  out->peak_holdings = replay_holdings(p, modules, m, out->peak_op, &out->peak_holding_count, a);
   for (uint32_t i = 0; i < out->peak_holding_count; i++) {
     out->peak_by_class[out->peak_holdings[i].purpose] += out->peak_holdings[i].bytes;
     lives_bytes += out->peak_holdings[i].bytes;
@@ -350,7 +350,8 @@ static void take_figures(turn *t, iteration_kind kind, uint32_t rank)
   take_memory_in_order(out, &t->in_order[kind][rank]);
   take_ops(out, p, &t->ops[kind][rank], times);
   if (times == NULL) return;
-  if (r->explains_peaks) explain_peak(out, p, &t->modules[kind], rank, &t->rank_memory[rank]);
+  if (r->explains_peaks)
+    explain_peak(out, p, &t->modules[kind], rank, &t->ops[kind][rank], &t->rank_memory[rank]);
   take_times(out, times, setting_run_times(r, kind)->step_ps);
 }
 

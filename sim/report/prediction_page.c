@@ -191,11 +191,11 @@ static void put_curves(const shown *g, uint32_t rank)
   arena_release(&scratch);
 }
 
-static void put_instant(const shown *g, uint32_t rank, uint32_t op, int64_t at_ps, bool first)
+static void put_instant(const shown *g, const memory_ops *m, uint32_t op, int64_t at_ps, bool first)
 {
   arena scratch = { 0 };
   uint32_t count;
-  const replay_holding *rows = replay_holdings(g->plan, &g->modules, rank, op, &count, &scratch);
+  const replay_holding *rows = replay_holdings(g->plan, &g->modules, m, op, &count, &scratch);
   int64_t rest = 0;
   fprintf(g->out, "%s\n{\"at_ns\": %" PRId64 ", \"rows\": [", first ? "" : ",", at_ps / PS_PER_NS);
   for (uint32_t i = 0; i < count; i++) {
@@ -221,19 +221,21 @@ static void put_instants(const shown *g, uint32_t rank)
   int64_t step_ps = max_i64(1, g->p->result.step_ps), next_ps = 0;
   uint32_t peak = g->p->result.ranks[rank].peak_op;
   bool first = true, wants_peak = true;
+  memory_ops memory = memory_ops_new(ops);
   fprintf(g->out, "\"instants\": [");
   for (uint32_t i = 0; i < ops->ops.count; i++) {
     const plan_op *o = &ops->ops.items[i];
     if (o->stream != STREAM_COMPUTE || !op_takes_time(o)) continue;
     bool at_peak = wants_peak && i > peak;
     if (start_ps[i] < next_ps && !at_peak) continue;
-    put_instant(g, rank, at_peak ? peak : i, start_ps[i], first);
+    put_instant(g, &memory, at_peak ? peak : i, start_ps[i], first);
     first = false;
     if (at_peak)
       wants_peak = false;
     else
       next_ps = start_ps[i] + step_ps / INSTANTS;
   }
+  memory_ops_release(&memory);
   fprintf(g->out, "]}");
 }
 

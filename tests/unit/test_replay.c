@@ -809,9 +809,11 @@ static void test_holdings(void **state)
     { "mlp", CLASS_SAVED, 1, 1536 },
   };
   plan_modules modules = plan_modules_of(&p, &a);
+  memory_ops m = memory_ops_new(r);
   for (uint32_t gone = 0; gone < 2; gone++) {
     uint32_t count;
-    const replay_holding *found = replay_holdings(&p, &modules, 0, gone ? freed : last, &count, &a);
+    const replay_holding *found =
+        replay_holdings(&p, &modules, &m, gone ? freed : last, &count, &a);
     assert_int_equal(count, 4 - gone);
     for (uint32_t i = 0; i < count; i++) {
       assert_string_equal(found[i].module, expected[i + gone].module);
@@ -820,6 +822,7 @@ static void test_holdings(void **state)
       assert_int_equal(found[i].bytes, expected[i + gone].bytes);
     }
   }
+  memory_ops_release(&m);
   plan_release(&p);
   arena_release(&a);
 }
