@@ -206,7 +206,11 @@ static void compile_group(void *context, uint32_t index)
   for (uint32_t r = g->first; r < g->end; r++) {
     if (r > g->first) reserve_as(&ranks[r], &ranks[r - 1]);
     if (!compile_rank(g->compiled, g->settings, g->tables, r, g->memory, g->errors)) return;
-    plan_find_repeats_of(g->tables, r); /* while the CPU's caches have its ops */
+    /* While the CPU's caches have its ops. */
+    if (ranks[r].repeat.turns > 0)
+      plan_extend_repeats_of(g->tables, r);
+    else
+      plan_find_repeats_of(g->tables, r);
   }
 }
 

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/plan/repeats.h"
+
 /*
  * The part of a layer that each of cuda_graph_modules captures (Megatron-LM core/transformer/
  * transformer_layer.py, _te_cuda_graph_capture; docs/user-guide/features/cuda_graph.md): the first
@@ -179,4 +181,5 @@ void mark_graphs(const settings *s, const plan *p, rank_plan *r)
   assert((marked.count - r->ops.count) % 2 == 0 && "every graph ends");
   ARRAY_FREE(&r->ops);
   r->ops = marked;
+  plan_forget_repeat(r);
 }

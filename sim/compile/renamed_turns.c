@@ -21,9 +21,11 @@ static id_array names_new(uint32_t count)
 static renaming renaming_new(uint32_t fresh, uint32_t next)
 {
   assert(fresh <= next);
-  return (renaming){
-    .fresh = fresh, .growth = next - fresh, .later = names_new(fresh), .earlier = names_new(next)
-  };
+  return (renaming){ .fresh = fresh,
+                     .growth = next - fresh,
+                     .later = names_new(fresh),
+                     .earlier = names_new(next),
+                     .used = names_new(next) };
 }
 
 /* One to one: each id has one later and one earlier id. */
@@ -92,46 +94,60 @@ static bool same_sections(comparison *c)
 bool turns_are_renamed(renamed_turns *r, const walk *w, const turn_begin *before,
                        const turn_begin *now)
 {
-  assert(before->ops < now->ops && before->buffers <= now->buffers);
+  const plan_part *a = &before->plan, *b = &now->plan;
+  assert(a->ops < b->ops && a->marks < b->marks);
   comparison c = { .rank = w->rank, .before = before, .now = now, .names = r };
-  *r = (renamed_turns){ .buffers = renaming_new(before->buffers, now->buffers),
-                        .events = renaming_new(before->events, now->events) };
+  *r = (renamed_turns){ .of_turn = { .ops = b->ops - a->ops,
+                                     .operands = b->operands - a->operands,
+                                     .buffers = b->buffers - a->buffers,
+                                     .events = b->events - a->events,
+                                     .marks = b->marks - a->marks },
+                        .buffers = renaming_new(a->buffers, b->buffers),
+                        .events = renaming_new(a->events, b->events) };
   bool same = same_sections(&c);
   if (!same) renamed_turns_release(r);
   return same;
 }
 
+static void renaming_release(renaming *r)
+{
+  ARRAY_FREE(&r->later);
+  ARRAY_FREE(&r->earlier);
+  ARRAY_FREE(&r->used);
+}
+
 void renamed_turns_release(renamed_turns *r)
 {
-  ARRAY_FREE(&r->buffers.later);
-  ARRAY_FREE(&r->buffers.earlier);
-  ARRAY_FREE(&r->events.later);
-  ARRAY_FREE(&r->events.earlier);
+  renaming_release(&r->buffers);
+  renaming_release(&r->events);
 }
 
 /* ---- writing turns ------------------------------------------------------------------------------- */
 
-static uint32_t renamed_message(const renamed_turns *r, plan *p, uint32_t id)
+/* The name a turn later of an id that an op uses. */
+static inline uint32_t rename_used(renaming *r, uint32_t id)
 {
-  assert(id + r->messages < p->messages.count);
-  p->messages.items[id + r->messages].bytes = p->messages.items[id].bytes;
-  return id + r->messages;
+  uint32_t later = renamed(r, id);
+  if (id >= r->fresh) return later;
+  r->used.items[later] = id;
+  r->moves |= later != id;
+  return later;
 }
 
-static uint32_t renamed_arg(const renamed_turns *r, walk *w, uint32_t marks, const plan_op *o)
+static uint32_t rename_arg(renamed_turns *r, const plan_op *o)
 {
   switch ((op_kind)o->kind) {
   case OP_ALLOC:
   case OP_FREE:
   case OP_HOST_ALLOC:
-  case OP_HOST_FREE: return renamed(&r->buffers, o->arg);
+  case OP_HOST_FREE: return rename_used(&r->buffers, o->arg);
   case OP_RECORD:
   case OP_WAIT:
   case OP_HOST_WAIT:
-  case OP_HOST_READ: return renamed(&r->events, o->arg);
+  case OP_HOST_READ: return rename_used(&r->events, o->arg);
   case OP_SEND:
-  case OP_RECV: return renamed_message(r, w->plan, o->arg);
-  case OP_MARK: return o->arg + marks;
+  case OP_RECV: return o->arg + r->messages;
+  case OP_MARK: return o->arg + r->of_turn.marks;
   case OP_KERNEL:
   case OP_COLLECTIVE:
   case OP_D2H:
@@ -146,52 +162,89 @@ static uint32_t renamed_arg(const renamed_turns *r, walk *w, uint32_t marks, con
   return o->arg;
 }
 
-/* Each op from the one a turn earlier. */
-static void write_ops(const renamed_turns *r, walk *w, const turn_begin *before,
-                      const turn_begin *now)
+/* Writes a turn, each op and operand from the one a turn earlier. */
+static void write_turn(renamed_turns *r, plan_op *ops, uint32_t *operands)
 {
-  uint32_t ops = now->ops - before->ops, marks = now->marks - before->marks;
-  uint32_t operands = now->operands - before->operands, count = r->turns * ops;
-  plan_op *to = ARRAY_EXTEND(&w->rank->ops, count);
-  assert(to == w->rank->ops.items + now->ops);
-  for (const plan_op *end = to + count; to < end; to++) {
-    *to = to[-(ptrdiff_t)ops];
-    if (op_works((op_kind)to->kind)) to->operands += operands;
-    to->arg = renamed_arg(r, w, marks, to);
+  const plan_op *older = ops - r->of_turn.ops;
+  const uint32_t *older_operands = operands - r->of_turn.operands;
+  for (uint32_t i = 0; i < r->of_turn.ops; i++) {
+    ops[i] = older[i];
+    ops[i].arg = rename_arg(r, &older[i]);
+    if (op_works((op_kind)older[i].kind)) ops[i].operands += r->of_turn.operands;
   }
+  for (uint32_t i = 0; i < r->of_turn.operands; i++)
+    operands[i] = rename_used(&r->buffers, older_operands[i]);
 }
 
-static void write_operands(const renamed_turns *r, walk *w, const turn_begin *before,
-                           const turn_begin *now)
+_Static_assert(sizeof(plan_op) == 4 * sizeof(uint32_t), "an op is words, without padding");
+
+/* Words of a turn: each grows as it has grown from the turn before last to the last one. */
+static void write_grown(uint32_t *restrict to, const uint32_t *restrict last,
+                        const uint32_t *restrict older, uint32_t count)
 {
-  uint32_t of_turn = now->operands - before->operands, count = r->turns * of_turn;
-  uint32_t *to = ARRAY_EXTEND(&w->rank->operands, count);
-  const uint32_t *from = to - of_turn;
   for (uint32_t i = 0; i < count; i++)
-    to[i] = renamed(&r->buffers, from[i]);
+    to[i] = last[i] + (last[i] - older[i]);
 }
 
-static void write_buffers(const renamed_turns *r, walk *w, const turn_begin *before,
-                          const turn_begin *now)
+static void write_grown_turn(const plan_part *turn, plan_op *ops, uint32_t *operands)
 {
-  uint32_t marks = now->marks - before->marks, of_turn = now->buffers - before->buffers;
-  uint32_t count = r->turns * of_turn;
-  plan_buffer *to = ARRAY_EXTEND(&w->rank->buffers, count);
-  for (uint32_t i = 0; i < count; i++) {
-    to[i] = (to - of_turn)[i];
-    to[i].mark += marks;
+  uint32_t *to = (uint32_t *)ops, words = 4 * turn->ops;
+  write_grown(to, to - words, to - 2 * (size_t)words, words);
+  write_grown(operands, operands - turn->operands, operands - 2 * (size_t)turn->operands,
+              turn->operands);
+}
+
+/* Once a turn uses no older id that moves, every name grows evenly. */
+static void write_ops(renamed_turns *r, walk *w)
+{
+  const plan_part *turn = &r->of_turn;
+  plan_op *ops = ARRAY_EXTEND(&w->rank->ops, r->turns * turn->ops);
+  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, r->turns * turn->operands);
+  bool grows_evenly = false;
+  for (uint32_t i = 0; i < r->turns; i++) {
+    r->buffers.moves = r->events.moves = false;
+    if (grows_evenly)
+      write_grown_turn(turn, ops, operands);
+    else
+      write_turn(r, ops, operands);
+    grows_evenly = !r->buffers.moves && !r->events.moves;
+    ops += turn->ops;
+    operands += turn->operands;
   }
 }
 
-static void write_marks(const renamed_turns *r, walk *w, const turn_begin *before,
-                        const turn_begin *now)
+static void write_buffers(const renamed_turns *r, walk *w)
 {
-  uint32_t of_turn = now->marks - before->marks, count = r->turns * of_turn;
-  plan_mark *to = ARRAY_EXTEND(&w->rank->marks, count);
-  assert(of_turn > 0 && "a turn begins with a forward");
+  uint32_t of_turn = r->of_turn.buffers, count = r->turns * of_turn;
+  plan_buffer *to = ARRAY_EXTEND(&w->rank->buffers, count);
+  const plan_buffer *older = to - of_turn;
   for (uint32_t i = 0; i < count; i++) {
-    to[i] = (to - of_turn)[i];
+    to[i] = older[i];
+    to[i].mark += r->of_turn.marks;
+  }
+}
+
+static void write_marks(const renamed_turns *r, walk *w)
+{
+  uint32_t of_turn = r->of_turn.marks, count = r->turns * of_turn;
+  plan_mark *to = ARRAY_EXTEND(&w->rank->marks, count);
+  const plan_mark *older = to - of_turn;
+  for (uint32_t i = 0; i < count; i++) {
+    to[i] = older[i];
     to[i].microbatch += r->microbatches;
+  }
+}
+
+/* Messages of all turns are as large as those of the turn that ends before op `end`. */
+static void write_messages(const renamed_turns *r, walk *w, uint32_t end)
+{
+  plan_message *messages = w->plan->messages.items;
+  for (uint32_t i = end - r->of_turn.ops; i < end; i++) {
+    const plan_op *o = &w->rank->ops.items[i];
+    if (!op_is_message((op_kind)o->kind)) continue;
+    assert(o->arg + r->turns * r->messages < w->plan->messages.count);
+    for (uint32_t k = 1; k <= r->turns; k++)
+      messages[o->arg + k * r->messages].bytes = messages[o->arg].bytes;
   }
 }
 
@@ -234,28 +287,58 @@ static void move_state(const renamed_turns *r, const turn_state *before, turn_st
 }
 
 /* What the state no longer has was freed. */
-static void move_references(const renamed_turns *r, walk *w, const turn_begin *before,
-                            const turn_begin *now)
+static void move_references(const renamed_turns *r, walk *w, const turn_begin *now)
 {
   const uint32_t *earlier = r->buffers.earlier.items;
-  uint32_t taken = r->turns * (now->buffers - before->buffers);
+  uint32_t taken = r->turns * r->of_turn.buffers;
   memset(ARRAY_EXTEND(&w->references, taken), 0, taken * sizeof *w->references.items);
   uint32_t *references = w->references.items;
-  for (uint32_t b = 0; b < now->buffers; b++)
+  for (uint32_t b = 0; b < now->plan.buffers; b++)
     if (earlier[b] != NO_ID) references[b] = 0;
-  for (uint32_t b = 0; b < now->buffers; b++)
+  for (uint32_t b = 0; b < now->plan.buffers; b++)
     if (earlier[b] != NO_ID)
       references[renamed_for(&r->buffers, b, r->turns)] = now->references.items[b];
 }
 
-void turns_write(const renamed_turns *r, walk *w, const turn_begin *before, turn_begin *now)
+/* ---- the part that repeats ----------------------------------------------------------------------- */
+
+/* Of the ids that the turns use: the ids a turn earlier. Takes `r->used`. */
+static id_array earlier_ids(renaming *r, uint32_t taken)
 {
-  assert(r->turns > 0 && w->rank->ops.count == now->ops);
-  write_ops(r, w, before, now);
-  write_operands(r, w, before, now);
-  write_buffers(r, w, before, now);
-  write_marks(r, w, before, now);
-  w->rank->events += r->turns * r->events.growth;
+  id_array ids = r->used;
+  uint32_t first = ids.count, *to = ARRAY_EXTEND(&ids, taken);
+  for (uint32_t i = 0; i < taken; i++)
+    to[i] = first + i - r->growth;
+  r->used = (id_array){ 0 };
+  return ids;
+}
+
+/* If it is longer than the one before. */
+static void tell_repeat(renamed_turns *r, rank_plan *rank, uint32_t first)
+{
+  const plan_part *t = &r->of_turn;
+  if (r->turns < rank->repeat.turns) return;
+  plan_forget_repeat(rank);
+  rank->repeat = (plan_repeat){ .first = first,
+                                .ops = t->ops,
+                                .turns = r->turns + 1,
+                                .marks = t->marks,
+                                .messages = r->messages,
+                                .buffers = t->buffers,
+                                .events = t->events,
+                                .earlier_buffers = earlier_ids(&r->buffers, r->turns * t->buffers),
+                                .earlier_events = earlier_ids(&r->events, r->turns * t->events) };
+}
+
+void turns_write(renamed_turns *r, walk *w, const turn_begin *before, turn_begin *now)
+{
+  assert(r->turns > 0 && w->rank->ops.count == now->plan.ops);
+  write_ops(r, w);
+  write_buffers(r, w);
+  write_marks(r, w);
+  write_messages(r, w, now->plan.ops);
+  w->rank->events += r->turns * r->of_turn.events;
   move_state(r, &before->state, &now->state);
-  move_references(r, w, before, now);
+  move_references(r, w, now);
+  tell_repeat(r, w->rank, before->plan.ops);
 }

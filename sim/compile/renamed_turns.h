@@ -15,6 +15,8 @@ typedef struct renaming {
   uint32_t growth;
   id_array later;   /* of ids before that: the one in the same place of the state, NO_ID: none */
   id_array earlier; /* of ids of the state of the turn that begins now: the reverse */
+  id_array used;    /* ... of those that the turns use */
+  bool moves;       /* the last turn used an older id whose name a turn later is another */
 } renaming;
 
 static inline uint32_t renamed(const renaming *r, uint32_t id)
@@ -25,6 +27,7 @@ static inline uint32_t renamed(const renaming *r, uint32_t id)
 }
 
 typedef struct renamed_turns {
+  plan_part of_turn;
   renaming buffers, events;
   uint32_t turns;        /* that are written */
   uint32_t messages;     /* by how much the ids of messages grow in a turn */
@@ -36,7 +39,8 @@ bool turns_are_renamed(renamed_turns *r, const walk *w, const turn_begin *before
                        const turn_begin *now);
 void renamed_turns_release(renamed_turns *r);
 
-/* Writes `r->turns` turns, each from the turn before, and brings the state of `now` to their end. */
-void turns_write(const renamed_turns *r, walk *w, const turn_begin *before, turn_begin *now);
+/* Writes `r->turns` turns, each from the turn before, brings the state of `now` to their end, and says in the
+ * rank's plan that they repeat. */
+void turns_write(renamed_turns *r, walk *w, const turn_begin *before, turn_begin *now);
 
 #endif

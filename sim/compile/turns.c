@@ -7,7 +7,8 @@
 #include "sim/compile/renamed_turns.h"
 #include "sim/graph/sizes.h"
 
-enum { MOST_WALKED = 8 }; /* whoever does not repeat by then may never do */
+/* A rank that does not repeat after so many turns may never do. */
+enum { MOST_WALKED = 8, FEWEST_LEFT = 3 };
 
 /* ---- which steps repeat -------------------------------------------------------------------------- */
 
@@ -227,15 +228,15 @@ static void save_begin(walk *w, const turns *t, uint32_t step, turn_begin *to)
 {
   turn_state_clear(&to->state);
   to->state.first = instance_of(w, step);
-  to->ops = w->rank->ops.count;
-  to->operands = w->rank->operands.count;
-  to->buffers = w->rank->buffers.count;
-  to->events = w->rank->events;
-  to->marks = w->rank->marks.count;
+  to->plan = (plan_part){ .ops = w->rank->ops.count,
+                          .operands = w->rank->operands.count,
+                          .buffers = w->rank->buffers.count,
+                          .events = w->rank->events,
+                          .marks = w->rank->marks.count };
   to->references.count = 0;
-  assert(w->references.count == to->buffers && to->buffers > 0);
-  memcpy(ARRAY_EXTEND(&to->references, to->buffers), w->references.items,
-         to->buffers * sizeof *w->references.items);
+  assert(w->references.count == to->plan.buffers && to->plan.buffers > 0);
+  memcpy(ARRAY_EXTEND(&to->references, w->references.count), w->references.items,
+         w->references.count * sizeof *w->references.items);
   visit(w, &to->state);
   save_posted(w, t, step, &to->state);
 }
@@ -284,31 +285,38 @@ static void go_on_from(walk *w, uint32_t step, turn_state *state)
 /* Returns the step that follows. */
 static uint32_t copy(walk *w, turns *t, renamed_turns *r, uint32_t step)
 {
-  r->messages = 2 * t->microbatches; /* one of each direction */
+  r->messages = w->plan->messages.count > 0 ? 2 * t->microbatches : 0; /* one of each direction */
   r->microbatches = t->microbatches;
   turns_write(r, w, &t->before, &t->now);
   shift_posted(w, t, r, step);
   step += r->turns * t->steps;
-  t->copied = r->turns;
+  t->copied += r->turns;
   go_on_from(w, step, &t->now.state);
   return step;
 }
 
+static bool begins_turn(const walk *w, const turns *t, uint32_t step)
+{
+  if (t->steps == 0 || step < t->first || step + FEWEST_LEFT * t->steps > t->last) return false;
+  return (step - t->first) % t->steps == 0 && w->backward_seen && w->deferred.count == 0;
+}
+
 uint32_t turns_copy(walk *w, turns *t, uint32_t step)
 {
-  bool begins = t->steps > 0 && step >= t->first && (step - t->first) % t->steps == 0;
-  if (!begins || step >= t->last || !w->backward_seen || w->deferred.count > 0) return step;
+  if (!begins_turn(w, t, step)) return step;
   turn_begin newer = t->before;
   t->before = t->now;
   save_begin(w, t, step, &newer);
   t->now = newer;
-  uint32_t turn = (step - t->first) / t->steps, goes_to = step;
+  bool has_before = t->walked++ > 0;
+  uint32_t goes_to = step;
   renamed_turns r;
-  if (t->before.buffers > 0 && turns_are_renamed(&r, w, &t->before, &t->now)) {
+  if (has_before && turns_are_renamed(&r, w, &t->before, &t->now)) {
     r.turns = turns_alike(w, t, step);
     if (r.turns > 0) goes_to = copy(w, t, &r, step);
     renamed_turns_release(&r);
   }
-  if (goes_to > step || turn == MOST_WALKED) turns_release(t);
+  if (goes_to > step) t->walked = 0;
+  if (t->walked == MOST_WALKED) turns_release(t);
   return goes_to;
 }

@@ -20,10 +20,15 @@
 #include "sim/compile/walk.h"
 #include "sim/offload/turn_state.h"
 
+/* How much of the rank's plan there is, or is added. */
+typedef struct plan_part {
+  uint32_t ops, operands, buffers, events, marks;
+} plan_part;
+
 /* The rank's plan, and the walk's state, when a turn begins. */
 typedef struct turn_begin {
   turn_state state;
-  uint32_t ops, operands, buffers, events, marks;
+  plan_part plan;
   reference_array references;
 } turn_begin;
 
@@ -33,6 +38,7 @@ typedef struct turns {
   uint32_t microbatches; /* of a turn */
   uint32_t batches;      /* of exchanges in a turn */
   uint32_t copied;       /* turns */
+  uint32_t walked;       /* turns since then */
   turn_begin now, before;
 } turns;
 

@@ -273,11 +273,11 @@ static void find_turns(plan_repeat *found, const plan *p, const rank_plan *r, tu
   ARRAY_FREE(&later_events);
 }
 
-static void forget(plan_repeat *r)
+void plan_forget_repeat(rank_plan *r)
 {
-  ARRAY_FREE(&r->earlier_buffers);
-  ARRAY_FREE(&r->earlier_events);
-  *r = (plan_repeat){ 0 };
+  ARRAY_FREE(&r->repeat.earlier_buffers);
+  ARRAY_FREE(&r->repeat.earlier_events);
+  r->repeat = (plan_repeat){ 0 };
 }
 
 void plan_find_repeats_of(plan *p, uint32_t rank)
@@ -285,12 +285,12 @@ void plan_find_repeats_of(plan *p, uint32_t rank)
   assert(rank < p->rank_count);
   rank_plan *r = &p->ranks[rank];
   uint32_t middle = (r->marks.count + 1) / 2, period = period_of_marks(&r->marks, middle);
-  forget(&r->repeat);
+  plan_forget_repeat(r);
   if (period == 0) return;
   turn_begin begin = { op_of_mark(&r->ops, middle + period), op_of_mark(&r->ops, middle) };
   if (begin.before == NO_ID || begin.now == NO_ID || begin.before >= begin.now) return;
   find_turns(&r->repeat, p, r, begin);
-  if (r->repeat.turns < FEWEST_TURNS) forget(&r->repeat);
+  if (r->repeat.turns < FEWEST_TURNS) plan_forget_repeat(r);
   assert(r->repeat.turns == 0 || repeat_end(&r->repeat) <= r->ops.count);
 }
 
@@ -302,4 +302,90 @@ static void find_in_rank(void *context, uint32_t rank)
 void plan_find_repeats(plan *p, uint32_t threads)
 {
   parallel_for(p->rank_count, threads, find_in_rank, p);
+}
+
+/* ---- around turns that are known to repeat -------------------------------------------------------- */
+
+/* The first mark at op `at` or after it: each turn has one. */
+static uint32_t mark_after(const rank_plan *r, uint32_t at)
+{
+  while (r->ops.items[at].kind != OP_MARK)
+    at++;
+  assert(at < r->ops.count);
+  return r->ops.items[at].arg;
+}
+
+/* What an iteration leaves in memory gets another purpose in the end. Cuts the turns off in which there is
+ * such a buffer. */
+static void cut_changed(const rank_plan *r, plan_repeat *known)
+{
+  uint32_t taken = known->buffers, end = known->earlier_buffers.count;
+  uint32_t first = end - (known->turns - 1) * taken, at = first;
+  const plan_buffer *buffers = r->buffers.items;
+  while (at < end && buffers[at].purpose == buffers[at - taken].purpose)
+    at++;
+  if (at == end) return;
+  uint32_t kept = (at - first) / taken, cut = known->turns - 1 - kept;
+  known->turns -= cut;
+  known->earlier_buffers.count -= cut * taken;
+  known->earlier_events.count -= cut * known->events;
+  assert(known->turns >= 1);
+}
+
+/* Adds ids up to `count`, none of which has been met. Returns the reverse. */
+static id_array extend_and_reverse(id_array *earlier, uint32_t count)
+{
+  id_array all = ids_new(count), later = ids_new(count);
+  for (uint32_t i = 0; i < earlier->count; i++) {
+    all.items[i] = earlier->items[i];
+    if (all.items[i] != NO_ID) later.items[all.items[i]] = i;
+  }
+  ARRAY_FREE(earlier);
+  *earlier = all;
+  return later;
+}
+
+/* Whether they are the turns in the middle of the rank. */
+static bool is_in_middle(const rank_plan *r, const plan_repeat *known)
+{
+  uint32_t middle = (r->marks.count + 1) / 2;
+  uint32_t first = mark_after(r, known->first), end = first + known->turns * known->marks;
+  return first <= middle && middle + known->marks < end;
+}
+
+void plan_extend_repeats_of(plan *p, uint32_t rank)
+{
+  rank_plan *r = &p->ranks[rank];
+  plan_repeat *known = &r->repeat;
+  assert(known->turns > 1 && repeat_end(known) <= r->ops.count);
+  if (!is_in_middle(r, known)) {
+    plan_find_repeats_of(p, rank);
+    return;
+  }
+  const plan_mark *mark = &r->marks.items[mark_after(r, known->first + known->ops)];
+  uint32_t microbatches = mark->microbatch - (mark - known->marks)->microbatch;
+  cut_changed(r, known);
+  id_array later_buffers = extend_and_reverse(&known->earlier_buffers, r->buffers.count);
+  id_array later_events = extend_and_reverse(&known->earlier_events, r->events);
+  comparison c = { .plan = p,
+                   .rank = r,
+                   .ops = known->ops,
+                   .buffers = { known->earlier_buffers.items, later_buffers.items },
+                   .events = { known->earlier_events.items, later_events.items },
+                   .taken = known->buffers,
+                   .marks = known->marks,
+                   .microbatches = microbatches,
+                   .recorded = known->events,
+                   .messages = known->messages,
+                   .knows_recorded = known->events > 0,
+                   .knows_messages = known->messages > 0 };
+  uint32_t first = known->first + known->ops, end = repeat_end(known);
+  end += count_repeating_ops(&c, &r->ops.items[end], 1, r->ops.count - end);
+  known->first -= count_repeating_ops(&c, &r->ops.items[first - 1], -1, known->first);
+  known->turns = (end - known->first) / known->ops;
+  known->messages = c.messages;
+  known->events = c.recorded;
+  if (known->turns < FEWEST_TURNS) plan_forget_repeat(r);
+  ARRAY_FREE(&later_buffers);
+  ARRAY_FREE(&later_events);
 }

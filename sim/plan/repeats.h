@@ -33,6 +33,11 @@ enum { FEWEST_TURNS = 4 };
  * no repeats. */
 void plan_find_repeats(plan *p, uint32_t threads);
 void plan_find_repeats_of(plan *p, uint32_t rank);
+/* The same, if the rank's `repeat` has turns that are known to repeat: only ops around them are compared. The
+ * arrays of earlier ids have those of ids up to the last that the turns use. */
+void plan_extend_repeats_of(plan *p, uint32_t rank);
+/* The rank has no such part any longer. */
+void plan_forget_repeat(rank_plan *r);
 
 /* How many buffers the rank has had before op `at`: they are numbered in the order in which ops take them. */
 uint32_t buffers_before(const rank_plan *r, uint32_t at);
