@@ -301,14 +301,36 @@ static int64_t spans_meet_ps(span_list *l, int64_t begin_ps, int64_t end_ps)
   return ps;
 }
 
+/* ---- what is found ---------------------------------------------------------------------------- */
+
+typedef struct found {
+  slowdown of;
+  const rank_times *times;
+  const machine *machine;
+  arena *memory;
+} found;
+
+/* Many ranks have no op that is slowed, and need no rows. */
+static void add_ppm(found *f, uint32_t row, int64_t ppm)
+{
+  uint32_t rows = f->times->plan->ops.count - f->times->cut.ops;
+  assert(row < rows);
+  if (ppm == 0) return;
+  if (f->of.ppm == NULL) {
+    f->of.ppm = ARENA_ARRAY(f->memory, int64_t, rows);
+    f->of.power_ppm = ARENA_ARRAY(f->memory, int64_t, rows);
+  }
+  f->of.ppm[row] += ppm;
+}
+
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 /* Adds to each kernel the share of its time during which copies run, in parts per million, times
  * the slowdown by copies. */
-static bool add_copies(int64_t *ppm, const rank_times *u, const work *w, bool out, arena *a)
+static void add_copies(found *f, const work *w, bool out)
 {
-  bool adds = false;
-  span_list copies = spans_of(u, out ? &w->out : &w->back, a); /* as the copy engine runs them */
+  const op_list *ops = out ? &w->out : &w->back; /* as the copy engine runs them */
+  span_list copies = spans_of(f->times, ops, f->memory);
   sort_spans(&copies);
   for (uint32_t k = 0; k < w->kernels.count && copies.count > 0; k++) {
     const timed_call *c = &w->kernels.items[k];
@@ -317,12 +339,8 @@ static bool add_copies(int64_t *ppm, const rank_times *u, const work *w, bool ou
     if (ps == 0 || permille == 0) continue;
     int64_t meets_ps = spans_meet_ps(&copies, c->begin_ps, c->end_ps);
     assert(meets_ps >= 0 && meets_ps <= ps && "spans do not overlap");
-    if (meets_ps == 0) continue;
-    int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, ps);
-    ppm[c->row] += more;
-    adds |= more > 0;
+    if (meets_ps > 0) add_ppm(f, c->row, muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, ps));
   }
-  return adds;
 }
 
 /* ---- collectives ----------------------------------------------------------------------------- */
@@ -366,27 +384,24 @@ static span_list compute_spans(const rank_times *u, const work *w, arena *a)
   return l;
 }
 
-static bool add_share(int64_t *ppm, const timed_call *c, span_list *beside)
+static void add_share(found *f, const timed_call *c, span_list *beside)
 {
   int64_t permille = c->cost->collective_permille;
-  if (permille == 0) return false;
+  if (permille == 0) return;
   int64_t meets_ps = spans_meet_ps(beside, c->begin_ps, c->end_ps);
-  int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, c->end_ps - c->begin_ps);
-  ppm[c->row] += more;
-  return more > 0;
+  add_ppm(f, c->row, muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, c->end_ps - c->begin_ps));
 }
 
-static bool add_collectives(int64_t *ppm, const rank_times *u, const work *w, arena *a)
+static void add_collectives(found *f, const work *w)
 {
-  bool adds = false;
-  if (w->joined.count == 0) return false;
-  span_list joined = spans_of_calls(&w->joined, a), compute = compute_spans(u, w, a);
+  if (w->joined.count == 0) return;
+  span_list joined = spans_of_calls(&w->joined, f->memory);
+  span_list compute = compute_spans(f->times, w, f->memory);
   merge_spans(&joined);
   for (uint32_t k = 0; k < w->kernels.count; k++)
-    if (is_on_compute(&w->kernels.items[k])) adds |= add_share(ppm, &w->kernels.items[k], &joined);
+    if (is_on_compute(&w->kernels.items[k])) add_share(f, &w->kernels.items[k], &joined);
   for (uint32_t k = 0; k < w->joined.count; k++)
-    adds |= add_share(ppm, &w->joined.items[k], &compute);
-  return adds;
+    add_share(f, &w->joined.items[k], &compute);
 }
 
 /* ---- streams that wait ---------------------------------------------------------------------- */
@@ -474,47 +489,38 @@ static int64_t copy_slowdown_ppm(const rank_times *u, const machine *m, uint32_t
   return more_ps > 0 ? capped_muldiv(more_ps, MILLION, alone_ps) : 0;
 }
 
-static bool add_waiting_to(int64_t *ppm, const rank_times *u, const machine *m,
-                           const op_list *copies, span_list *waiting)
+static void add_waiting_to(found *f, const op_list *copies, span_list *waiting)
 {
-  bool adds = false;
   for (uint32_t k = 0; k < copies->count && waiting->count > 0; k++) {
-    uint32_t i = copies->items[k];
-    assert(ppm[row_of(u, i)] == 0 && "copies slow kernels only");
-    ppm[row_of(u, i)] = copy_slowdown_ppm(u, m, i, waiting);
-    adds |= ppm[row_of(u, i)] > 0;
+    uint32_t op = copies->items[k], row = row_of(f->times, op);
+    assert((f->of.ppm == NULL || f->of.ppm[row] == 0) && "copies slow kernels only");
+    add_ppm(f, row, copy_slowdown_ppm(f->times, f->machine, op, waiting));
   }
-  return adds;
 }
 
-static bool add_waiting(int64_t *ppm, const rank_times *u, const work *w, const machine *m,
-                        arena *a)
+static void add_waiting(found *f, const work *w)
 {
-  if (w->out.count + w->back.count == 0) return false;
-  span_list waiting = waiting_spans(u, w->beside, a);
-  bool out = add_waiting_to(ppm, u, m, &w->out, &waiting);
-  bool back = add_waiting_to(ppm, u, m, &w->back, &waiting);
-  return out || back;
+  if (w->out.count + w->back.count == 0) return;
+  span_list waiting = waiting_spans(f->times, w->beside, f->memory);
+  add_waiting_to(f, &w->out, &waiting);
+  add_waiting_to(f, &w->back, &waiting);
 }
 
 /* ---- kernels of a copying stream ------------------------------------------------------------- */
 
 /* A kernel of the copying stream gets multiprocessors when compute's kernel of that time is done. */
-static bool add_occupied(int64_t *ppm, const rank_times *u, const work *w, arena *a)
+static void add_occupied(found *f, const work *w)
 {
-  if (!w->copying_kernels) return false;
-  bool adds = false;
-  span_list compute = compute_spans(u, w, a);
+  if (!w->copying_kernels) return;
+  span_list compute = compute_spans(f->times, w, f->memory);
   for (uint32_t n = 0; n < w->kernels.count; n++) {
     const timed_call *c = &w->kernels.items[n];
     if (c->cost->ps == 0 || c->stream != STREAM_D2H) continue;
     uint32_t k = first_after(&compute, c->begin_ps);
     if (k == compute.count || compute.items[k].begin_ps > c->begin_ps) continue;
     assert(c->begin_ps < compute.items[k].end_ps && "compute's kernel has not ended");
-    ppm[c->row] += capped_muldiv(compute.items[k].end_ps - c->begin_ps, MILLION, c->cost->ps);
-    adds = true;
+    add_ppm(f, c->row, capped_muldiv(compute.items[k].end_ps - c->begin_ps, MILLION, c->cost->ps));
   }
-  return adds;
 }
 
 /* ---- power ----------------------------------------------------------------------------------- */
@@ -575,14 +581,15 @@ static power_curve curve_of(full_clock *f, const call_list *kernels)
   return curve;
 }
 
-static bool set_excess(slowdown *s, const timed_call *c, int64_t excess_ppm)
+static void set_excess(found *f, const timed_call *c, int64_t excess_ppm)
 {
   int64_t permille = c->cost->power_permille;
   assert(permille >= 0 && excess_ppm >= 0);
   int64_t power_ppm = muldiv_i64(excess_ppm, permille, 1000);
-  s->ppm[c->row] += power_ppm - s->power_ppm[c->row];
-  s->power_ppm[c->row] = power_ppm;
-  return power_ppm > 0;
+  int64_t before_ppm = f->of.ppm == NULL ? 0 : f->of.power_ppm[c->row];
+  if (power_ppm == before_ppm) return;
+  add_ppm(f, c->row, power_ppm - before_ppm);
+  f->of.power_ppm[c->row] = power_ppm;
 }
 
 /* Kernels that begin within so short a time are asked for together first: mostly none of them is slowed. */
@@ -600,42 +607,39 @@ static uint32_t end_together(const call_list *kernels, uint32_t begin)
 }
 
 /* Finds the time that power adds to each kernel again, from these times. */
-static bool set_power(slowdown *s, full_clock *f, const call_list *kernels, const machine *m)
+static void set_power(found *f, full_clock *full, const call_list *kernels)
 {
-  bool adds = false;
-  if (m->gpu.power_limit_w == 0) return false;
-  power_curve curve = curve_of(f, kernels);
+  if (f->machine->gpu.power_limit_w == 0) return;
+  power_curve curve = curve_of(full, kernels);
   const timed_call *c = kernels->items;
   for (uint32_t k = 0, end; k < kernels->count; k = end) {
     end = end_together(kernels, k);
-    int64_t from_ps = at_full_clock(f, c[k].begin_ps);
-    int64_t to_ps = at_full_clock(f, c[end - 1].begin_ps);
-    bool any = power_curve_most_ppm(&curve, m, from_ps, to_ps) > 0;
+    int64_t from_ps = at_full_clock(full, c[k].begin_ps);
+    int64_t to_ps = at_full_clock(full, c[end - 1].begin_ps);
+    bool any = power_curve_most_ppm(&curve, f->machine, from_ps, to_ps) > 0;
     for (uint32_t i = k; i < end; i++) {
       if (c[i].cost->power_permille == 0) continue;
-      int64_t at_ps = any ? at_full_clock(f, c[i].begin_ps) : 0;
-      adds |= set_excess(s, &c[i], any ? power_curve_excess_ppm(&curve, m, at_ps) : 0);
+      int64_t at_ps = any ? at_full_clock(full, c[i].begin_ps) : 0;
+      set_excess(f, &c[i], any ? power_curve_excess_ppm(&curve, f->machine, at_ps) : 0);
     }
   }
   power_curve_free(&curve);
-  return adds;
 }
 
 slowdown slowdown_at_full_clock(const rank_times *u, const machine *m, arena *a)
 {
-  uint32_t rows = u->plan->ops.count - u->cut.ops;
-  slowdown s = { ARENA_ARRAY(a, int64_t, rows), ARENA_ARRAY(a, int64_t, rows), u->cut };
+  found f = { { .cut = u->cut }, u, m, a };
   work w = work_of(u);
-  full_clock f = { .times = u };
+  full_clock full = { .times = u };
   assert(u->step_ps >= 0);
-  bool slowed = add_copies(s.ppm, u, &w, true, a);
-  slowed |= add_copies(s.ppm, u, &w, false, a);
-  slowed |= add_waiting(s.ppm, u, &w, m, a);
-  slowed |= add_collectives(s.ppm, u, &w, a);
-  slowed |= add_occupied(s.ppm, u, &w, a);
-  slowed |= set_power(&s, &f, &w.kernels, m);
+  add_copies(&f, &w, true);
+  add_copies(&f, &w, false);
+  add_waiting(&f, &w);
+  add_collectives(&f, &w);
+  add_occupied(&f, &w);
+  set_power(&f, &full, &w.kernels);
   work_release(&w);
-  return slowed ? s : (slowdown){ 0 };
+  return f.of;
 }
 
 /* Each op gets a row of its own. */
@@ -657,8 +661,10 @@ void slowdown_follow(slowdown *s, const rank_times *slowed, const machine *m, ar
   rank_times u = *slowed;
   u.cut = nothing_cut;
   if (s->cut.ops > 0) give_rows(s, u.plan, a);
+  found f = { *s, &u, m, a };
   work w = work_of(&u);
-  full_clock f = full_clock_of(&u, &w.kernels, s->power_ppm, a);
-  set_power(s, &f, &w.kernels, m);
+  full_clock full = full_clock_of(&u, &w.kernels, s->power_ppm, a);
+  set_power(&f, &full, &w.kernels);
   work_release(&w);
+  assert(f.of.ppm == s->ppm && "the rows are the same");
 }
