@@ -47,6 +47,7 @@ typedef struct host_links {
   uint32_t lane_count;
   int64_t now_ps;
   uint32_t next_lane; /* of the next event */
+  bool changed;       /* that is to be found again */
   share_row *rows[SHARE_CACHE];
   uint32_t row_count;
 } host_links;
@@ -62,6 +63,8 @@ struct links {
   int64_t *next_ps;    /* [leaves]: time of the host's next event, INT64_MAX: there is none */
   /* [2 * leaves]: among the hosts below the node, the one with the first event */
   uint32_t *winners;
+  uint32_t *changed; /* hosts */
+  uint32_t changed_count;
   uint32_t *host_of_lane;
 };
 
@@ -109,6 +112,7 @@ static void plant_winners(links *l, arena *a)
   assert((l->leaves & (l->leaves - 1)) == 0 && l->leaves >= l->host_count);
   l->winners = ARENA_ARRAY(a, uint32_t, 2 * l->leaves);
   l->next_ps = ARENA_ARRAY(a, int64_t, l->leaves);
+  l->changed = ARENA_ARRAY(a, uint32_t, l->host_count);
   for (uint32_t i = 0; i < l->leaves; i++) {
     l->winners[l->leaves + i] = i;
     l->next_ps[i] = INT64_MAX;
@@ -269,8 +273,9 @@ static void find_winners(const links *l, uint32_t host)
   }
 }
 
-static void find_next(const links *l, host_links *h)
+static void find_next(links *l, uint32_t host)
 {
+  host_links *h = &l->hosts[host];
   int64_t next_ps = INT64_MAX;
   for (uint32_t i = 0; i < h->lane_count; i++) {
     int64_t at = lane_event_ps(&l->lanes[h->lanes[i]]);
@@ -279,9 +284,17 @@ static void find_next(const links *l, host_links *h)
       h->next_lane = h->lanes[i];
     }
   }
-  assert(next_ps == INT64_MAX || h->next_lane / LANE_KINDS < LINK_SHARE_FLOWS * l->host_count);
-  l->next_ps[h - l->hosts] = next_ps;
-  find_winners(l, (uint32_t)(h - l->hosts));
+  assert(next_ps == INT64_MAX || l->host_of_lane[h->next_lane] == host);
+  h->changed = false;
+  l->next_ps[host] = next_ps;
+  find_winners(l, host);
+}
+
+/* Copies end and begin, and others are posted, before the next event is asked for. */
+static void note_change(links *l, uint32_t host)
+{
+  if (!l->hosts[host].changed) l->changed[l->changed_count++] = host;
+  l->hosts[host].changed = true;
 }
 
 /* A host thread that waits for a copy to begin learns of it when the copy's latency is over: a copy that
@@ -305,7 +318,7 @@ void links_post(links *l, uint32_t rank, lane_kind kind, uint32_t stream, const 
   n->waiting[stream].ready_ps = max_i64(copy->ready_ps, earliest_ps(l, index, copy));
   n->waits |= UINT32_C(1) << stream;
   n->first = first_waiting(n);
-  find_next(l, &l->hosts[l->host_of_lane[index]]);
+  note_change(l, l->host_of_lane[index]);
 }
 
 static void begin_transfer(lane *n)
@@ -322,12 +335,12 @@ static void begin_transfer(lane *n)
 }
 
 /* Handles a host's next event. */
-static void handle(links *l, host_links *h, link_event *event)
+static void handle(links *l, uint32_t host, link_event *event)
 {
+  host_links *h = &l->hosts[host];
   uint32_t index = h->next_lane;
-  assert(&l->hosts[l->host_of_lane[index]] == h);
   lane *n = &l->lanes[index];
-  pass_time(l, h, l->next_ps[h - l->hosts]);
+  pass_time(l, h, l->next_ps[host]);
   *event = (link_event){ .rank = index / LANE_KINDS, .ended = n->transfers };
   if (event->ended) {
     assert(n->start_ps <= h->now_ps && n->free_ps <= h->now_ps && "time never goes back");
@@ -339,15 +352,17 @@ static void handle(links *l, host_links *h, link_event *event)
   event->stream = n->stream;
   event->start_ps = n->start_ps;
   set_rates(l, h);
-  find_next(l, h);
+  note_change(l, host);
 }
 
 bool links_next(links *l, link_event *event)
 {
+  while (l->changed_count > 0)
+    find_next(l, l->changed[--l->changed_count]);
   uint32_t first = l->winners[1];
   assert(first < l->host_count);
   if (l->next_ps[first] == INT64_MAX) return false;
-  handle(l, &l->hosts[first], event);
+  handle(l, first, event);
   return true;
 }
 
@@ -456,6 +471,6 @@ void links_move(links *l, int64_t by_ps)
       for (uint32_t left = n->waits; left != 0; left &= left - 1)
         n->waiting[__builtin_ctz(left)].ready_ps += by_ps;
     }
-    find_next(l, host);
+    note_change(l, h);
   }
 }
