@@ -212,10 +212,10 @@ static block *gather_spares(size_t bytes, size_t *moved_bytes)
 static bool keep_spare(block *b)
 {
   pthread_mutex_lock(&spares.lock);
-  bool kept = spares.count < MOST_SPARES && spares.bytes + b->bytes <= MOST_SPARE_BYTES;
+  bool kept = spares.count < MOST_SPARES && spares.bytes + size_of(b) <= MOST_SPARE_BYTES;
   if (kept) {
     spares.blocks[spares.count++] = b;
-    spares.bytes += b->bytes;
+    spares.bytes += size_of(b);
   }
   pthread_mutex_unlock(&spares.lock);
   return kept;
