@@ -2,7 +2,7 @@
  * Power throttling: a GPU whose kernels would draw more power than its limit lowers its clock until
  * they do not.
  *
- *     demand(window) = base + energy of the kernels / time, over the window, at full clock
+ *     demand(window) = base + energy of kernels and collectives / time, at full clock
  *     excess         = (2 x demand(60 ms) + demand(1 s)) / 3 / limit - 1, at least 0
  *     a kernel takes (1 + slowdown x excess) of its time at full clock
  *
@@ -36,7 +36,7 @@
 /* The presets' slowdowns were measured with windows that reach 0 to 10 ms ahead. */
 #define POWER_AHEAD_PS (5 * PS_PER_MS)
 
-/* A kernel. */
+/* A kernel or collective, below called a kernel. */
 typedef struct power_span {
   int64_t begin_ps, end_ps, energy_nj;
   int64_t before_nj; /* energy of its stream's earlier kernels */
