@@ -91,6 +91,54 @@ static bool same_sections(comparison *c)
   return true;
 }
 
+/* The names that the op's argument is one of; NULL: it is none. */
+static renaming *names_of_arg(renamed_turns *r, op_kind kind)
+{
+  switch (kind) {
+  case OP_ALLOC:
+  case OP_FREE:
+  case OP_HOST_ALLOC:
+  case OP_HOST_FREE: return &r->buffers;
+  case OP_RECORD:
+  case OP_WAIT:
+  case OP_HOST_WAIT:
+  case OP_HOST_READ: return &r->events;
+  case OP_SEND:
+  case OP_RECV:
+  case OP_MARK:
+  case OP_KERNEL:
+  case OP_COLLECTIVE:
+  case OP_D2H:
+  case OP_H2D:
+  case OP_DISK_WRITE:
+  case OP_DISK_READ:
+  case OP_HOST_WORK:
+  case OP_GRAPH_BEGIN:
+  case OP_GRAPH_END:
+  case OP_KINDS: break;
+  }
+  return NULL;
+}
+
+static bool is_named(const renaming *r, uint32_t id)
+{
+  return id >= r->fresh || r->later.items[id] != NO_ID;
+}
+
+/* The turn before used no older id but those of its state: what decides which one it uses is visited. */
+static bool all_are_named(renamed_turns *r, const rank_plan *p, const plan_part *before,
+                          const plan_part *now)
+{
+  for (uint32_t i = before->ops; i < now->ops; i++) {
+    const plan_op *o = &p->ops.items[i];
+    const renaming *names = names_of_arg(r, (op_kind)o->kind);
+    if (names != NULL && !is_named(names, o->arg)) return false;
+  }
+  for (uint32_t i = before->operands; i < now->operands; i++)
+    if (!is_named(&r->buffers, p->operands.items[i])) return false;
+  return true;
+}
+
 bool turns_are_renamed(renamed_turns *r, const walk *w, const turn_begin *before,
                        const turn_begin *now)
 {
@@ -104,7 +152,7 @@ bool turns_are_renamed(renamed_turns *r, const walk *w, const turn_begin *before
                                      .marks = b->marks - a->marks },
                         .buffers = renaming_new(a->buffers, b->buffers),
                         .events = renaming_new(a->events, b->events) };
-  bool same = same_sections(&c);
+  bool same = same_sections(&c) && all_are_named(r, w->rank, a, b);
   if (!same) renamed_turns_release(r);
   return same;
 }
@@ -136,30 +184,11 @@ static inline uint32_t rename_used(renaming *r, uint32_t id)
 
 static uint32_t rename_arg(renamed_turns *r, const plan_op *o)
 {
-  switch ((op_kind)o->kind) {
-  case OP_ALLOC:
-  case OP_FREE:
-  case OP_HOST_ALLOC:
-  case OP_HOST_FREE: return rename_used(&r->buffers, o->arg);
-  case OP_RECORD:
-  case OP_WAIT:
-  case OP_HOST_WAIT:
-  case OP_HOST_READ: return rename_used(&r->events, o->arg);
-  case OP_SEND:
-  case OP_RECV: return o->arg + r->messages;
-  case OP_MARK: return o->arg + r->of_turn.marks;
-  case OP_KERNEL:
-  case OP_COLLECTIVE:
-  case OP_D2H:
-  case OP_H2D:
-  case OP_DISK_WRITE:
-  case OP_DISK_READ:
-  case OP_HOST_WORK:
-  case OP_GRAPH_BEGIN:
-  case OP_GRAPH_END:
-  case OP_KINDS: break;
-  }
-  return o->arg;
+  op_kind kind = (op_kind)o->kind;
+  renaming *names = names_of_arg(r, kind);
+  if (names != NULL) return rename_used(names, o->arg);
+  if (kind == OP_SEND || kind == OP_RECV) return o->arg + r->messages;
+  return kind == OP_MARK ? o->arg + r->of_turn.marks : o->arg;
 }
 
 /* Writes a turn, each op and operand from the one a turn earlier. */
