@@ -142,7 +142,7 @@ static uint32_t check_drawn(uint32_t of)
 static void test_drawn(void **state)
 {
   (void)state;
-  enum { SETTINGS = 60 };
+  enum { SETTINGS = 45 };
   uint32_t with_turns = 0;
   for (uint32_t i = 0; i < SETTINGS; i++)
     with_turns += check_drawn(i) > 0;

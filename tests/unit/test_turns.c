@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { DRAWS = 150, TEXT_BYTES = 4096, MOST_CHOICES = 10 };
+enum { DRAWS = 80, TEXT_BYTES = 4096, MOST_CHOICES = 10 };
 
 typedef const char *const choices[MOST_CHOICES]; /* up to the first NULL */
 

@@ -14,7 +14,7 @@
 #include "sim/verify/verify.h"
 #include "tests/unit/small_runs.h"
 
-enum { MUTANTS = 40 };
+enum { MUTANTS = 30 };
 
 typedef struct tally {
   uint32_t unsafe, shown; /* plans with errors, plans that are safe by their turns */
