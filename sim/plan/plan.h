@@ -410,6 +410,12 @@ static inline bool op_is_host_wait(op_kind kind)
   return kind == OP_HOST_WAIT || kind == OP_HOST_READ;
 }
 
+/* Takes or returns a buffer: its arg. */
+static inline bool op_is_memory(op_kind kind)
+{
+  return kind == OP_ALLOC || kind == OP_FREE || kind == OP_HOST_ALLOC || kind == OP_HOST_FREE;
+}
+
 /* A stream or the host thread waits for an event. */
 static inline bool op_waits_for_event(op_kind kind)
 {

@@ -25,7 +25,7 @@ const curve_point *curve_on_compute(const rank_plan *p, const rank_timeline *t,
   *count = 0;
   for (uint32_t i = 0; i < p->ops.count; i++) {
     const plan_op *o = &p->ops.items[i];
-    if (op_changes_memory(o) && (i == 0 || bytes[i] != last))
+    if (op_is_memory((op_kind)o->kind) && (i == 0 || bytes[i] != last))
       highest = bytes[i] > highest ? bytes[i] : highest;
     last = bytes[i];
     if (o->stream != STREAM_COMPUTE || !op_takes_time(o)) continue;

@@ -24,12 +24,6 @@ const curve_point *curve_on_compute(const rank_plan *p, const rank_timeline *t,
 /* Page-locked host memory that buffers hold, after each op. */
 const int64_t *pinned_curve(const rank_plan *p, arena *a);
 
-static inline bool op_changes_memory(const plan_op *o)
-{
-  return o->kind == OP_ALLOC || o->kind == OP_FREE || o->kind == OP_HOST_ALLOC ||
-         o->kind == OP_HOST_FREE;
-}
-
 /* Does the op take time on its stream? */
 static inline bool op_takes_time(const plan_op *o)
 {

@@ -55,12 +55,6 @@ static const plan_op *op_at(const order_picture *g, uint32_t op)
   return &g->ops->ops.items[op];
 }
 
-static bool takes_or_gives(const plan_op *o)
-{
-  return o->kind == OP_ALLOC || o->kind == OP_FREE || o->kind == OP_HOST_ALLOC ||
-         o->kind == OP_HOST_FREE;
-}
-
 static bool is_operand(const order_picture *g, const plan_op *o, uint32_t from, uint32_t count)
 {
   for (uint32_t i = from; i < from + count; i++)
@@ -70,7 +64,7 @@ static bool is_operand(const order_picture *g, const plan_op *o, uint32_t from, 
 
 static bool is_about(const order_picture *g, const plan_op *o)
 {
-  if (takes_or_gives(o)) return g->drawn[o->arg];
+  if (op_is_memory((op_kind)o->kind)) return g->drawn[o->arg];
   return op_works((op_kind)o->kind) && is_operand(g, o, 0, (uint32_t)o->reads + o->writes);
 }
 
@@ -409,7 +403,7 @@ static void draw_bar(order_picture *g, uint32_t buffer, double top)
   double left = LEFT, right = PLOT_WIDTH - RIGHT, marked = 0;
   for (uint32_t i = 0; i < g->columns.count; i++) {
     const plan_op *o = op_at(g, g->columns.items[i].op);
-    if (!takes_or_gives(o) || o->arg != buffer) continue;
+    if (!op_is_memory((op_kind)o->kind) || o->arg != buffer) continue;
     if (o->kind == OP_ALLOC || o->kind == OP_HOST_ALLOC) left = column_middle(g, i);
     if (o->kind == OP_FREE || o->kind == OP_HOST_FREE) right = column_middle(g, i);
     if (o->kind == OP_FREE && o->operands != 0) marked = end_of_marks(g, i);
@@ -437,7 +431,7 @@ static bool is_in_columns(const order_picture *g, uint32_t buffer)
 {
   for (uint32_t i = 0; i < g->columns.count; i++) {
     const plan_op *o = op_at(g, g->columns.items[i].op);
-    if (takes_or_gives(o) && o->arg == buffer) return true;
+    if (op_is_memory((op_kind)o->kind) && o->arg == buffer) return true;
     for (uint32_t k = 0; op_works((op_kind)o->kind) && k < (uint32_t)o->reads + o->writes; k++)
       if (g->ops->operands.items[o->operands + k] == buffer) return true;
   }

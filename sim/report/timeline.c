@@ -86,7 +86,7 @@ static timeline_curve changes(const rank_of *r, const char *name, const int64_t 
   timeline_point *points;
   timeline_curve c = new_curve(r, name, &points);
   for (uint32_t i = 0; i < r->ops->ops.count; i++) {
-    if (!op_changes_memory(&r->ops->ops.items[i]) || bytes[i] == value) continue;
+    if (!op_is_memory((op_kind)r->ops->ops.items[i].kind) || bytes[i] == value) continue;
     value = bytes[i];
     points[c.count++] = (timeline_point){ r->times->start_ps[i], value };
   }
