@@ -42,9 +42,8 @@ static bool meet(renaming *r, uint32_t before, uint32_t now)
 /* The turns find the same buffer but for its name. */
 static bool is_same_buffer(const comparison *c, uint32_t before, uint32_t now)
 {
-  const plan_buffer *a = &c->rank->buffers.items[before], *b = &c->rank->buffers.items[now];
-  return a->bytes == b->bytes && a->tensor == b->tensor && a->purpose == b->purpose &&
-         a->stream == b->stream && a->filled == b->filled && a->host_key == b->host_key &&
+  const plan_buffer *buffers = c->rank->buffers.items;
+  return buffer_repeats(&buffers[before], &buffers[now]) &&
          c->before->references.items[before] == c->now->references.items[now];
 }
 
@@ -94,30 +93,8 @@ static bool same_sections(comparison *c)
 /* The names that the op's argument is one of; NULL: it is none. */
 static renaming *names_of_arg(renamed_turns *r, op_kind kind)
 {
-  switch (kind) {
-  case OP_ALLOC:
-  case OP_FREE:
-  case OP_HOST_ALLOC:
-  case OP_HOST_FREE: return &r->buffers;
-  case OP_RECORD:
-  case OP_WAIT:
-  case OP_HOST_WAIT:
-  case OP_HOST_READ: return &r->events;
-  case OP_SEND:
-  case OP_RECV:
-  case OP_MARK:
-  case OP_KERNEL:
-  case OP_COLLECTIVE:
-  case OP_D2H:
-  case OP_H2D:
-  case OP_DISK_WRITE:
-  case OP_DISK_READ:
-  case OP_HOST_WORK:
-  case OP_GRAPH_BEGIN:
-  case OP_GRAPH_END:
-  case OP_KINDS: break;
-  }
-  return NULL;
+  if (op_is_memory(kind)) return &r->buffers;
+  return kind == OP_RECORD || op_waits_for_event(kind) ? &r->events : NULL;
 }
 
 static bool is_named(const renaming *r, uint32_t id)
@@ -187,7 +164,7 @@ static uint32_t rename_arg(renamed_turns *r, const plan_op *o)
   op_kind kind = (op_kind)o->kind;
   renaming *names = names_of_arg(r, kind);
   if (names != NULL) return rename_used(names, o->arg);
-  if (kind == OP_SEND || kind == OP_RECV) return o->arg + r->messages;
+  if (op_is_message(kind)) return o->arg + r->messages;
   return kind == OP_MARK ? o->arg + r->of_turn.marks : o->arg;
 }
 

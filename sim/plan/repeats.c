@@ -116,18 +116,12 @@ static bool is_same_mark(const rank_plan *r, uint32_t now, uint32_t before)
   return a->kind == b->kind && a->chunk == b->chunk;
 }
 
-static bool is_same_buffer(const rank_plan *r, uint32_t now, uint32_t before)
-{
-  const plan_buffer *a = &r->buffers.items[now], *b = &r->buffers.items[before];
-  return a->bytes == b->bytes && a->tensor == b->tensor && a->purpose == b->purpose &&
-         a->stream == b->stream && a->filled == b->filled && a->host_key == b->host_key;
-}
-
 /* What two buffers are is compared when they meet. */
 static inline bool rename_buffer(comparison *c, uint32_t now, uint32_t before)
 {
+  const plan_buffer *buffers = c->rank->buffers.items;
   return c->buffers.earlier[now] == before ||
-         (meet(&c->buffers, now, before) && is_same_buffer(c->rank, now, before));
+         (meet(&c->buffers, now, before) && buffer_repeats(&buffers[now], &buffers[before]));
 }
 
 static inline bool takes_same(comparison *c, uint32_t now, uint32_t before)

@@ -42,6 +42,13 @@ void plan_forget_repeat(rank_plan *r);
 /* How many buffers the rank has had before op `at`: they are numbered in the order in which ops take them. */
 uint32_t buffers_before(const rank_plan *r, uint32_t at);
 
+/* Whether a buffer may have the other's place in another turn: they are the same but for their marks. */
+static inline bool buffer_repeats(const plan_buffer *a, const plan_buffer *b)
+{
+  return a->bytes == b->bytes && a->tensor == b->tensor && a->purpose == b->purpose &&
+         a->stream == b->stream && a->filled == b->filled && a->host_key == b->host_key;
+}
+
 /* One past the last op of the part. */
 static inline uint32_t repeat_end(const plan_repeat *r)
 {
