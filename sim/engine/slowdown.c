@@ -151,8 +151,8 @@ typedef struct call_list {
 
 /* What slows, or is slowed, in program order: one walk over the plan finds it for all rules. */
 typedef struct work {
-  call_list kernels; /* and collectives that draw power */
-  call_list joined;  /* collectives that take time from compute */
+  call_list calls;  /* kernels, and collectives that draw power */
+  call_list joined; /* collectives that take time from compute */
   op_list out, back;
   uint32_t beside;      /* streams other than compute that have work, a bit each */
   bool copying_kernels; /* kernels run between copies */
@@ -190,7 +190,7 @@ static void add_call(work *w, const rank_times *u, uint32_t op)
 {
   const timed_call c = call_at(u, op);
   bool is_kernel = u->plan->ops.items[op].kind == OP_KERNEL;
-  if (is_kernel || c.cost->energy_nj > 0) *ARRAY_PUSH(&w->kernels) = c;
+  if (is_kernel || c.cost->energy_nj > 0) *ARRAY_PUSH(&w->calls) = c;
   if (!is_kernel && is_joined(&c)) *ARRAY_PUSH(&w->joined) = c;
   w->copying_kernels |= is_kernel && c.stream == STREAM_D2H;
 }
@@ -212,7 +212,7 @@ static void add_work(work *w, const rank_times *u, uint32_t begin, uint32_t end)
 static work work_of(const rank_times *u)
 {
   work w = { 0 };
-  ARRAY_RESERVE(&w.kernels, (u->plan->ops.count - u->cut.ops) / 4); /* about as many */
+  ARRAY_RESERVE(&w.calls, (u->plan->ops.count - u->cut.ops) / 4); /* about as many */
   add_work(&w, u, 0, first_part_end(u));
   add_work(&w, u, second_part_begin(u), u->plan->ops.count);
   w.beside &= ~(UINT32_C(1) << STREAM_COMPUTE);
@@ -221,7 +221,7 @@ static work work_of(const rank_times *u)
 
 static void work_release(work *w)
 {
-  ARRAY_FREE(&w->kernels);
+  ARRAY_FREE(&w->calls);
   ARRAY_FREE(&w->out);
   ARRAY_FREE(&w->back);
   ARRAY_FREE(&w->joined);
@@ -332,8 +332,8 @@ static void add_copies(found *f, const work *w, bool out)
   const op_list *ops = out ? &w->out : &w->back; /* as the copy engine runs them */
   span_list copies = spans_of(f->times, ops, f->memory);
   sort_spans(&copies);
-  for (uint32_t k = 0; k < w->kernels.count && copies.count > 0; k++) {
-    const timed_call *c = &w->kernels.items[k];
+  for (uint32_t k = 0; k < w->calls.count && copies.count > 0; k++) {
+    const timed_call *c = &w->calls.items[k];
     int64_t ps = c->end_ps - c->begin_ps;
     int64_t permille = out ? c->cost->d2h_permille : c->cost->h2d_permille;
     if (ps == 0 || permille == 0) continue;
@@ -374,9 +374,9 @@ static span_list spans_of_calls(const call_list *calls, arena *a)
 
 static span_list compute_spans(const rank_times *u, const work *w, arena *a)
 {
-  span_list l = { .items = ARENA_ARRAY(a, span, w->kernels.count) };
-  for (uint32_t k = 0; k < w->kernels.count; k++) {
-    const timed_call *c = &w->kernels.items[k];
+  span_list l = { .items = ARENA_ARRAY(a, span, w->calls.count) };
+  for (uint32_t k = 0; k < w->calls.count; k++) {
+    const timed_call *c = &w->calls.items[k];
     if (is_on_compute(c)) l.items[l.count++] = (span){ c->begin_ps, c->end_ps };
   }
   sort_spans(&l);
@@ -398,8 +398,8 @@ static void add_collectives(found *f, const work *w)
   span_list joined = spans_of_calls(&w->joined, f->memory);
   span_list compute = compute_spans(f->times, w, f->memory);
   merge_spans(&joined);
-  for (uint32_t k = 0; k < w->kernels.count; k++)
-    if (is_on_compute(&w->kernels.items[k])) add_share(f, &w->kernels.items[k], &joined);
+  for (uint32_t k = 0; k < w->calls.count; k++)
+    if (is_on_compute(&w->calls.items[k])) add_share(f, &w->calls.items[k], &joined);
   for (uint32_t k = 0; k < w->joined.count; k++)
     add_share(f, &w->joined.items[k], &compute);
 }
@@ -513,8 +513,8 @@ static void add_occupied(found *f, const work *w)
 {
   if (!w->copying_kernels) return;
   span_list compute = compute_spans(f->times, w, f->memory);
-  for (uint32_t n = 0; n < w->kernels.count; n++) {
-    const timed_call *c = &w->kernels.items[n];
+  for (uint32_t n = 0; n < w->calls.count; n++) {
+    const timed_call *c = &w->calls.items[n];
     if (c->cost->ps == 0 || c->stream != STREAM_D2H) continue;
     uint32_t k = first_after(&compute, c->begin_ps);
     if (k == compute.count || compute.items[k].begin_ps > c->begin_ps) continue;
@@ -532,15 +532,15 @@ typedef struct full_clock {
   int64_t *saved_ps; /* ... by which each of them and all before are shorter */
 } full_clock;
 
-static full_clock full_clock_of(const rank_times *u, const call_list *kernels,
+static full_clock full_clock_of(const rank_times *u, const call_list *calls,
                                 const int64_t *power_ppm, arena *a)
 {
   full_clock f = { u,
-                   { .items = ARENA_ARRAY(a, span, kernels->count) },
-                   ARENA_ARRAY(a, int64_t, kernels->count) };
+                   { .items = ARENA_ARRAY(a, span, calls->count) },
+                   ARENA_ARRAY(a, int64_t, calls->count) };
   int64_t saved_ps = 0;
-  for (uint32_t k = 0; k < kernels->count; k++) {
-    const timed_call *c = &kernels->items[k];
+  for (uint32_t k = 0; k < calls->count; k++) {
+    const timed_call *c = &calls->items[k];
     if (!is_on_compute(c)) continue;
     int64_t more_ps = capped_muldiv(c->cost->ps, power_ppm[c->row], MILLION);
     saved_ps += min_i64(more_ps, c->end_ps - c->begin_ps);
@@ -568,13 +568,13 @@ static inline int64_t at_full_clock(full_clock *f, int64_t at_ps)
   return f->compute.count == 0 ? at_ps : without_power(f, at_ps);
 }
 
-static power_curve curve_of(full_clock *f, const call_list *kernels)
+static power_curve curve_of(full_clock *f, const call_list *calls)
 {
   const rank_times *u = f->times;
   power_curve curve = power_curve_new(at_full_clock(f, u->step_ps - u->cut.ps));
-  ARRAY_RESERVE(&curve.streams[STREAM_COMPUTE], kernels->count); /* nearly all are there */
-  for (uint32_t k = 0; k < kernels->count; k++) {
-    const timed_call *c = &kernels->items[k];
+  ARRAY_RESERVE(&curve.streams[STREAM_COMPUTE], calls->count); /* nearly all are there */
+  for (uint32_t k = 0; k < calls->count; k++) {
+    const timed_call *c = &calls->items[k];
     power_curve_add(&curve, (plan_stream)c->stream, at_full_clock(f, c->begin_ps),
                     at_full_clock(f, c->end_ps), c->cost->energy_nj);
   }
@@ -596,24 +596,24 @@ static void set_excess(found *f, const timed_call *c, int64_t excess_ppm)
 #define TOGETHER_PS (10 * PS_PER_MS)
 
 /* The end of the kernels from `begin` on that do, each after the one before. */
-static uint32_t end_together(const call_list *kernels, uint32_t begin)
+static uint32_t end_together(const call_list *calls, uint32_t begin)
 {
-  const timed_call *c = kernels->items;
+  const timed_call *c = calls->items;
   uint32_t k = begin + 1;
-  while (k < kernels->count && c[k].begin_ps >= c[k - 1].begin_ps &&
+  while (k < calls->count && c[k].begin_ps >= c[k - 1].begin_ps &&
          c[k].begin_ps <= c[begin].begin_ps + TOGETHER_PS)
     k++;
   return k;
 }
 
 /* Finds the time that power adds to each kernel again, from these times. */
-static void set_power(found *f, full_clock *full, const call_list *kernels)
+static void set_power(found *f, full_clock *full, const call_list *calls)
 {
   if (f->machine->gpu.power_limit_w == 0) return;
-  power_curve curve = curve_of(full, kernels);
-  const timed_call *c = kernels->items;
-  for (uint32_t k = 0, end; k < kernels->count; k = end) {
-    end = end_together(kernels, k);
+  power_curve curve = curve_of(full, calls);
+  const timed_call *c = calls->items;
+  for (uint32_t k = 0, end; k < calls->count; k = end) {
+    end = end_together(calls, k);
     int64_t from_ps = at_full_clock(full, c[k].begin_ps);
     int64_t to_ps = at_full_clock(full, c[end - 1].begin_ps);
     bool any = power_curve_most_ppm(&curve, f->machine, from_ps, to_ps) > 0;
@@ -637,7 +637,7 @@ slowdown slowdown_at_full_clock(const rank_times *u, const machine *m, arena *a)
   add_waiting(&f, &w);
   add_collectives(&f, &w);
   add_occupied(&f, &w);
-  set_power(&f, &full, &w.kernels);
+  set_power(&f, &full, &w.calls);
   work_release(&w);
   return f.of;
 }
@@ -663,8 +663,8 @@ void slowdown_follow(slowdown *s, const rank_times *slowed, const machine *m, ar
   if (s->cut.ops > 0) give_rows(s, u.plan, a);
   found f = { *s, &u, m, a };
   work w = work_of(&u);
-  full_clock full = full_clock_of(&u, &w.kernels, s->power_ppm, a);
-  set_power(&f, &full, &w.kernels);
+  full_clock full = full_clock_of(&u, &w.calls, s->power_ppm, a);
+  set_power(&f, &full, &w.calls);
   work_release(&w);
   assert(f.of.ppm == s->ppm && "the rows are the same");
 }
