@@ -7,7 +7,7 @@
 #include "sim/compile/renamed_turns.h"
 #include "sim/graph/sizes.h"
 
-/* A rank that does not repeat after so many turns may never do. */
+/* A rank whose first turns do not repeat may never repeat. */
 enum { MOST_WALKED = 8, FEWEST_LEFT = 3 };
 
 /* ---- which steps repeat -------------------------------------------------------------------------- */

@@ -647,7 +647,7 @@ static void add_figures(rank_timeline *out, const rank_timeline *before, uint32_
   }
 }
 
-/* The turns that have what the rank goes on with, and what is in the driver's queues, come into the lists. */
+/* Adds to the lists the turns from which the rank goes on, and those with ops in the driver's queues. */
 static void list_moved(rank_state *r, uint32_t more, uint32_t undone)
 {
   uint32_t from = repeat_turn_begin(repeat_of(r), first_asked_for(r, more, undone));

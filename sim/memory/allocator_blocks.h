@@ -80,8 +80,7 @@ void block_cut_off_rest(block_store *s, uint32_t b, int64_t size_bytes);
 /* Merges a FREE block that is in no list with the neighbours that are free, and puts it in its list. */
 void block_put_free_merged(block_store *s, uint32_t b);
 
-/* ---- what each request and each free does: inline, and what they call comes last, so that they save few
- * registers ---- */
+/* ---- requests and frees: inline; each calls other functions last, and so saves few registers ---- */
 
 /* Makes a FREE block that is in no list USED, for `size_bytes`. True: the rest is no tail but can be a block,
  * so that block_cut_off_rest must follow. */
