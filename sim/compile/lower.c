@@ -35,6 +35,8 @@ static lowering lowering_new(const settings *s, const graph *g, plan *p, chunk_p
   l.gathers_parameters = uses_fsdp(s);
   l.moves_gathered = offload_policy_of(s)->moves_gathered;
   l.node_hooks = offload_policy_of(s)->node_backward_end != NULL;
+  l.groups_recomputed = offload_policy_of(s)->marks_recomputation != NULL &&
+                        offload_policy_of(s)->marks_recomputation(s);
   return l;
 }
 

@@ -111,13 +111,16 @@ static void forward_node(lowering *l, node_id id, saving mode, bool only_packs)
   lower_drop_temporaries(&l->e);
 }
 
-static void begin_group(lowering *l, group_id id)
+/* Autograd packs nothing in a region that will be recomputed, so that run's group stays empty. */
+static void begin_group(lowering *l, group_id id, saving mode)
 {
   const graph_group *from = &l->e.graph->groups.items[id];
   group_array *groups = &l->e.program->groups;
-  assert(l->group_row[id] == 0 && "a group begins once");
-  *ARRAY_PUSH(groups) = (saved_group){ .name = from->name, .layer = from->layer };
-  l->e.active_group = l->group_row[id] = groups->count - 1;
+  assert((l->group_row[id] == 0 || mode == RECOMPUTING) && "a group begins once in each run");
+  *ARRAY_PUSH(groups) =
+      (saved_group){ .name = from->name, .layer = from->layer, .recomputed = mode == RECOMPUTING };
+  l->group_row[id] = groups->count - 1;
+  l->e.active_group = mode == NOT_SAVING ? 0 : l->group_row[id];
   lower_instruction(&l->e, I_GROUP_START, l->group_row[id], 0);
 }
 
@@ -148,11 +151,11 @@ void lower_forward(lowering *l, uint32_t from, uint32_t to, saving mode)
     switch ((item_kind)g->items.items[i].kind) {
     case ITEM_NODE: forward_node(l, index, mode, mode == RECOMPUTING && i == l->packs_only); break;
     case ITEM_GROUP_START:
-      if (mode == SAVING) begin_group(l, index);
+      if (mode == SAVING || l->groups_recomputed) begin_group(l, index, mode);
       break;
     case ITEM_GROUP_HOOKS_END: l->e.active_group = 0; break;
     case ITEM_GROUP_COMMIT:
-      if (mode == SAVING) commit_group(l, index);
+      if (mode == SAVING || l->groups_recomputed) commit_group(l, index);
       break;
     case ITEM_REGION_BEGIN:
       if (mode != NOT_SAVING) {

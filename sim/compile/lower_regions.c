@@ -199,7 +199,7 @@ static void backward_reentrant(lowering *l, region_id id)
   tensor_id output = e->graph->regions.items[id].outputs[0];
   place_id given = e->gradient[lower_gradient_key(e->graph, output)];
   e->held_gradient = given == 0 ? 0 : lower_refer(e, given);
-  lower_backward(l, l->region_begin[id] + 1, l->region_end[id], false);
+  lower_backward(l, l->region_begin[id] + 1, l->region_end[id], l->groups_recomputed);
   lower_join_accumulators(e);
   drop_recomputed_outputs(l, id);
   assert(e->held_gradient == 0 || lower_is_alive(e, e->held_gradient));
@@ -224,7 +224,7 @@ static void backward_not_reentrant(lowering *l, region_id id)
   uint32_t outer_at = l->lets_go_at;
   l->lets_go = id;
   l->lets_go_at = first_saving_item(l, id);
-  lower_backward(l, l->region_begin[id] + 1, l->region_end[id], false);
+  lower_backward(l, l->region_begin[id] + 1, l->region_end[id], l->groups_recomputed);
   lower_checkpoint_passed(l, l->region_begin[id]);
   drop_recomputed_outputs(l, id);
   l->lets_go = outer;

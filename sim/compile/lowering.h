@@ -38,17 +38,20 @@ typedef struct lowering {
                                  * them */
   bool moves_gathered;          /* ... and the policy may copy them while they are gathered */
   bool layer_hooks, node_hooks; /* the policy has such hooks */
+  bool groups_recomputed;       /* markers of groups are active in checkpoints, too */
   place_id *held_by;            /* by node: the place by which the node keeps graph_node.held */
   uint32_t begun_layer;         /* item of the layer whose backward the policy has been notified of,
                                  * 0 = none */
-  uint32_t *group_row; /* by group of the graph: the program's group; 0: none, its calls save
+  uint32_t *group_row; /* by group of the graph: the program's newest group; 0: none, its calls save
                         * nothing */
 } lowering;
 
 /*
  * Which run of an item this is.
- *   NOT_SAVING   inside a region that will be recomputed; its markers mean nothing
- *   RECOMPUTING  again, in backward: the markers of groups are not active
+ *   NOT_SAVING   inside a region that will be recomputed
+ *   RECOMPUTING  again, in backward
+ * Unless groups_recomputed, only SAVING has markers of groups. With it each run of a group is a group of the
+ * program: NOT_SAVING one without entries.
  */
 typedef enum saving { NOT_SAVING, SAVING, RECOMPUTING } saving;
 

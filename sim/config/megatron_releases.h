@@ -55,7 +55,9 @@ int megatron_first_day(void);
   X(GATHERED_VIEW, CORE_V0_16, CORE_V0_19, "mended in main",                                                      \
     "a view with gaps is gathered into a new tensor on the copying stream, even if it is most of its storage")    \
   X(KEPT_PENDING, CORE_V0_16, CORE_V0_18, "mended by #3697",                                                      \
-    "a kept group stays pending: the group around it is not offloaded, and its chunk is not finished")
+    "a kept group stays pending: the group around it is not offloaded, and its chunk is not finished")            \
+  X(RECOMPUTED_GROUP, CORE_V0_16, MAIN_2026_08, "not reported",                                                   \
+    "full recomputation runs a layer's markers twice: reloads begin too late, pipelines stop: \"Chunk mismatch\"")
 /* clang-format on */
 
 typedef enum megatron_defect {

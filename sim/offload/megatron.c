@@ -40,6 +40,14 @@
  *              as known; with offsim's fix compute waits at once.
  *   (no PR)    in the first iteration the manager asks each tensor that it copies for the address of
  *              its storage; the fp8 copy of a weight has none, and the run stops.
+ *   (no PR)    full recomputation runs the markers of a layer twice. In forward its groups are empty, but
+ *              each has an entry on the stack. In the recomputation its groups leave, and backward needs
+ *              them at once. The last group of a name in forward is no longer the last of the chunk, so it
+ *              leaves, too: each group is needed before its reload begins, and is copied back on the
+ *              compute stream. A recomputed group goes to the handler of the newest forward. If that is
+ *              another micro-batch's, backward stops with "Chunk mismatch", unless that micro-batch comes
+ *              back next, which is not modelled. Not reported upstream as far as known. With offsim's fix
+ *              a layer that is recomputed has no groups.
  *   (in main)  up to 0.19 every view with gaps is gathered into a new tensor before its copy.
  *   PR #3697   up to 0.18 a group that is kept stays on the list of pending ones, whose last one is what a
  *              commit takes: a group that begins before a kept one and commits after it is not offloaded. As
@@ -119,7 +127,8 @@ typedef struct manager {
   uint32_t backward_next;         /* place in order.backward */
   uint32_t backward_current;      /* position or NO_POSITION */
   uint32_t backward_known;
-  bool past_last_handler; /* as_released: the forward has run out of handlers */
+  uint32_t newest_forward; /* position */
+  bool past_last_handler;  /* as_released: the forward has run out of handlers */
   int64_t unmanaged_groups, unordered_reloads, late_groups, early_entries, groups_behind_kept;
   graph_replay replay;
   bool *back;                   /* by base + group: back, or being reloaded, and not needed yet */
@@ -368,6 +377,26 @@ static void stop_without_chunk(const manager *m, instance_id i, uint32_t group)
       g->name, g->layer, i / m->rank->chunk_count);
 }
 
+/* The start marker of a recomputed group gets the handler of another forward, `to`. The group's commit marker
+ * in backward then finds that chunk where it expects its own. */
+static void stop_in_recomputation(const manager *m, instance_id i, uint32_t group, uint32_t to)
+{
+  assert(m->has[MEGATRON_RECOMPUTED_GROUP] && to != m->order.position[i]);
+  const saved_group *g = group_shape(m, i, group);
+  uint32_t next =
+      m->backward_next < m->backward_known ? m->order.backward[m->backward_next] : NO_POSITION;
+  const char *what = next == to ? "takes it for a group of the next backward, which is not modelled"
+                                : "stops with the assertion \"Chunk mismatch\"";
+
+  diag_error(
+      m->diag, mode_pos(m),
+      "pipeline rank %u: recomputing %s of layer %d for micro-batch %u, the released code gives "
+      "the group to a later forward, of micro-batch %u, and %s; set offload.mode to fixed, or "
+      "recompute no layer whose modules are offloaded",
+      m->rank->pp_rank, g->name, g->layer, i / m->rank->chunk_count,
+      m->order.forward[to] / m->rank->chunk_count, what);
+}
+
 /* ---- forward ---- */
 
 static void forward_begin(void *state, walk *w, instance_id i)
@@ -376,17 +405,18 @@ static void forward_begin(void *state, walk *w, instance_id i)
   assert(i < m->order.count);
   (void)w;
 
+  m->newest_forward = m->order.position[i];
   if (m->iteration == ITERATION_WARMUP)
     m->backward_known = m->order.known[m->order.position[i] + 1];
 }
 
-/* Whether a later forward of the iteration has a group of that name. */
-static bool later_forward_has(const manager *m, uint32_t position, name_id name)
+/* The position of the next forward that has a group of that name, or NO_POSITION. */
+static uint32_t next_forward_with(const manager *m, uint32_t position, name_id name)
 {
   assert(name > 0 && name < m->table.name_count);
   for (uint32_t p = position + 1; p < m->order.count; p++)
-    if (groups_at(m, p)->last[name] != 0) return true;
-  return false;
+    if (groups_at(m, p)->last[name] != 0) return p;
+  return NO_POSITION;
 }
 
 /*
@@ -404,10 +434,13 @@ static bool leaves_its_handler(manager *m, uint32_t position, instance_id i, uin
   assert(h->started <= groups_at(m, position)->count);
   if (!m->has[MEGATRON_FINISHED_EARLY] || m->iteration == ITERATION_WARMUP) return false;
   if (h->started == 0 || h->pending.count != 0 || h->stack.count != 0) return false;
-  if (later_forward_has(m, position, name))
-    stop_chunk_mismatch(m, i, group);
-  else
+  uint32_t next = next_forward_with(m, position, name);
+  if (next == NO_POSITION)
     m->past_last_handler = true;
+  else if (group_shape(m, i, group)->recomputed)
+    stop_in_recomputation(m, i, group, next);
+  else
+    stop_chunk_mismatch(m, i, group);
   return true;
 }
 
@@ -564,6 +597,10 @@ static void group_start(void *state, walk *w, instance_id i, uint32_t group)
   handler *h = &m->handlers[position];
 
   if (stopped(m)) return;
+  if (group_shape(m, i, group)->recomputed && m->newest_forward != position) {
+    stop_in_recomputation(m, i, group, m->newest_forward);
+    return;
+  }
   if (graph_replay_may_delay(&m->replay, group_shape(m, i, group)->name))
     commit_delayed(m, w, i, group_shape(m, i, group)->layer);
   if (leaves_its_handler(m, position, i, group)) {
@@ -864,6 +901,7 @@ static void turn_visit(void *state, turn_state *t)
   if (!has_groups(m)) return;
   turn_shifted(t, &m->backward_next, 1);
   turn_shifted(t, &m->backward_current, 1);
+  turn_shifted(t, &m->newest_forward, 1);
   if (m->iteration == ITERATION_WARMUP) turn_shifted(t, &m->backward_known, 1);
   turn_plain(t, &m->past_last_handler, sizeof m->past_last_handler);
   turn_plain(t, &m->back_now, sizeof m->back_now);
@@ -1192,6 +1230,12 @@ static bool check_version(const settings *s, diag *d)
              "cuda_graph_impl with offloading before software.megatron core_v0.19 is not modelled");
 }
 
+static bool marks_recomputation(const settings *s)
+{
+  assert(s->offload.fine_grained_activation_offloading);
+  return megatron_has(s, MEGATRON_RECOMPUTED_GROUP);
+}
+
 static bool conditions(const settings *s, diag *d)
 {
   assert(s->offload.system == SYSTEM_megatron || s->offload.system == SYSTEM_megatron_pr1752);
@@ -1242,6 +1286,7 @@ static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t
 
 const offload_descriptor megatron_system = {
   .policy = {
+    .marks_recomputation = marks_recomputation,
     .begin = begin,
     .forward_begin = forward_begin,
     .group_start = group_start,

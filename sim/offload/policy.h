@@ -25,6 +25,10 @@ typedef struct offload_policy {
    * is on the device in entry_ready and entry_needed. Between them FSDP empties what stayed. */
   bool moves_gathered;
 
+  /* Whether a group's hooks are called inside checkpoints of whole layers, too: in forward, where autograd
+   * packs nothing, and again in the recomputation. NULL: never. */
+  bool (*marks_recomputation)(const settings *s);
+
   /* Returns the state for one rank and one iteration, from `a`; NULL: none is needed. Where the
    * released code would stop the run (mode as_released), a hook reports it through `d`, and from
    * then on the policy only reloads what is on the host: the walk checks `d` at its end. `d` must

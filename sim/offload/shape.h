@@ -50,6 +50,7 @@ typedef struct saved_entry {
 typedef struct saved_group {
   const char *name; /* "core_attn" */
   int32_t layer;
+  bool recomputed; /* it starts in backward, in the recomputation of a checkpoint */
   uint32_t first_entry, entry_count; /* in the chunk's entries, in the order of saving */
   uint32_t released[4];              /* slots emptied at commit, 0 ends */
   int64_t

@@ -117,12 +117,14 @@ static int64_t freed_bytes(const offload_theory *t, const theory_rules *rules, u
   memset(storages, 0, slots * sizeof *storages);
   for (uint32_t e = 1; e < c->entry_count; e++) {
     uint32_t group = c->entries[e].group;
-    bool group_leaves = group != 0 && rules->group_leaves(t, position, group);
+    bool group_leaves =
+        group != 0 && !c->groups[group].recomputed && rules->group_leaves(t, position, group);
     look_at_entry(t, rules, c, e, group_leaves, storages);
   }
   look_at_held(c, slots, storages);
   for (uint32_t g = 1; g < c->group_count; g++)
-    if (rules->group_leaves(t, position, g)) look_at_released(t, c, slots, g, storages);
+    if (!c->groups[g].recomputed && rules->group_leaves(t, position, g))
+      look_at_released(t, c, slots, g, storages);
   for (uint32_t slot = 1; slot < slots; slot++)
     if (dies(&storages[slot], slot, c)) freed += storages[slot].bytes;
   assert(freed >= 0);

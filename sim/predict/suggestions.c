@@ -21,7 +21,8 @@ typedef enum source_kind {
   FROM_SYSTEMS /* every offload system, with all modules that the model has */
 } source_kind;
 
-/* The one table of what is tried; what mostly saves much is first, for a search that ends early.
+/* The one table of what is tried; what mostly saves much is first, for a search that ends early. Full
+ * recomputation takes the place of Megatron-LM's offloading (sim/offload/megatron.c says why).
  * `sets`: with blanks between them. */
 static const struct source {
   const char *name; /* but of FROM_SETS with %s for the value */
@@ -31,8 +32,8 @@ static const struct source {
 } sources[] = {
   { "expandable segments", FROM_SETS, 0, "expandable_segments=true" },
   { "full recompute (gradient checkpointing)", FROM_SETS, 0,
-    "recompute_granularity=full recompute_method=uniform "
-    "recompute_num_layers=1" },
+    "recompute_granularity=full recompute_method=uniform recompute_num_layers=1 "
+    "fine_grained_activation_offloading=false" },
   { "offload by %s", FROM_SYSTEMS, 0, "" },
   { "distributed optimizer", FROM_SETS, 0, "use_distributed_optimizer=true" },
   { "sequence parallelism", FROM_SETS, 0, "sequence_parallel=true" },
@@ -50,7 +51,7 @@ static const struct source {
   { "recomputed %s", FROM_WORDS, KEY_recompute_recompute_modules,
     "recompute_granularity=selective" },
   { "full recompute, layers of a stage: %s", FROM_LEAST, KEY_recompute_recompute_num_layers,
-    "recompute_granularity=full recompute_method=block" },
+    "recompute_granularity=full recompute_method=block fine_grained_activation_offloading=false" },
   { "offload, layers: %s", FROM_LEAST, KEY_offload_cpu_offloading_num_layers, "" },
   { "flash attention", FROM_SETS, 0, "attention_backend=flash" },
   { "flash attention 2", FROM_SETS, 0, "attn_implementation=flash_attention_2" },

@@ -7,7 +7,8 @@ With a mode the manager has the changes of megatron_manager_fixes.py.
 
 The stub has streams and events that only note what is asked of them, and tensors without contents. A job says in which
 order micro-batches pass, which groups each layer of a chunk has, and the bytes of each group's tensors; the manager is
-then driven through `iterations` steps as Megatron's layers drive it: transformer_layer.py, multi_latent_attention.py,
+then driven through `iterations` steps as Megatron's layers drive it (a layer of the checkpoint that `checkpoints` names, if any,
+saves nothing in forward, and runs again in backward): transformer_layer.py, multi_latent_attention.py,
 moe/experts.py, and for overlapped passes model_chunk_schedule_plan.py and fine_grained_callables.py.
 
 A log has for each step a list of events in issue order; a tensor is [micro-batch, chunk, commit of the chunk, number]:
@@ -23,6 +24,7 @@ A log has for each step a list of events in issue order; a tensor is [micro-batc
 import contextlib
 import importlib.util
 import inspect
+import itertools
 import json
 import sys
 import types
@@ -176,16 +178,29 @@ def call(method, **arguments):
 
 
 class Layer:
-    """One layer in one micro-batch: what its forward leaves for its backward."""
+    """One layer in one micro-batch: what its forward leaves for its backward. `checkpoint`: the layers that full
+    recomputation runs again together, this one among them."""
 
-    def __init__(self, job, manager, pass_, names, first_commit):
+    def __init__(self, job, manager, pass_, names, commits, checkpoint):
         self.job, self.manager, self.pass_ = job, manager, pass_
-        self.names = names
-        committed = [name for name in COMMITS if name in names]
-        self.commit = {name: first_commit + i for i, name in enumerate(committed)}
+        self.names, self.commits, self.checkpoint = names, commits, checkpoint
+        self.saves = checkpoint is None
         self.at_start, self.at_commit, self.groups, self.tags = {}, {}, {}, {}
+        self.number()
+
+    def number(self):
+        self.commit = {name: next(self.commits) for name in COMMITS if name in self.names}
+
+    def run_again(self):
+        self.saves = True
+        self.number()
+        for part in ("attention", "mlp", "combine"):
+            self.run("F", part)
 
     def run(self, direction, part):
+        if direction == "B" and part == "combine" and self.checkpoint and self.checkpoint[-1] is self:
+            for layer in self.checkpoint:
+                layer.run_again()
         table = FORWARD if direction == "F" else BACKWARD
         for step in table[part]:
             if step[1:] in self.names:
@@ -203,7 +218,7 @@ class Layer:
         self.groups[name] = self.at_start[name].on_group_start_forward(name)
         chunk, commit = self.pass_[1], self.commit[name]
         self.tags[name] = [self.manager.cur_forward_chunk().tensor_push(Tensor([*self.pass_, commit, i], size))
-                           for i, size in enumerate(self.job["tensors"][chunk][commit])]
+                           for i, size in enumerate(self.job["tensors"][chunk][commit] if self.saves else [])]
 
     def unpack(self, name, count):
         """The last `count` tensors that are still saved, in the order in which they were."""
@@ -234,10 +249,13 @@ class Layer:
 
 
 def layers_of(job, manager, pass_):
-    made, commit = [], 0
-    for names in job["chunks"][pass_[1]]:
-        made.append(Layer(job, manager, pass_, names, commit))
-        commit += len(made[-1].commit)
+    made, commits = [], itertools.count()
+    checkpoints = [[] for _ in range(len(job["chunks"][pass_[1]]))]
+    for i, names in enumerate(job["chunks"][pass_[1]]):
+        number = job["checkpoints"][i] if "checkpoints" in job else None
+        made.append(Layer(job, manager, pass_, names, commits, None if number is None else checkpoints[number]))
+        if number is not None:
+            checkpoints[number].append(made[-1])
     return made
 
 

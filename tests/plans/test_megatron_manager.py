@@ -21,6 +21,7 @@ from conftest import ROOT, sets
 BASE = "tests/data/small.yaml"
 GIVEN = dict(entry.split("=", 1) for entry in os.environ.get("OFFSIM_MEGATRON_MANAGER", "").split(",") if entry)
 SETTINGS = 250
+MOST_COMMITS = 100  # of a chunk in a pass
 
 ATTENTION = ["qkv_linear", "core_attn", "attn_proj"]
 EXPERTS = ["expert_fc1", "moe_act"]
@@ -67,8 +68,9 @@ def draw(r, mode):
     modules = set(r.sample(offered, r.randint(1, len(offered))))
     if "attn_proj" in modules:
         modules.add("core_attn")
-    recompute = [] if r.random() < 0.5 else r.sample(["layernorm", "mla_up_proj", "moe_act"] if moe else ["mlp", "layernorm"],
-                                                     r.randint(1, 2))
+    full = not overlap and r.random() < 0.3
+    recompute = [] if full or r.random() < 0.5 else r.sample(
+        ["layernorm", "mla_up_proj", "moe_act"] if moe else ["mlp", "layernorm"], r.randint(1, 2))
     dense_first = moe and not overlap and r.random() < 0.4 and layers > 1
     fraction = r.choice([1.0, 1.0, 0.5, 0.8, 0.3, 0.0])
     delta, inflight = r.choice([0, 0, 0, 30 << 20, 100 << 20]), r.choice([None, None, 0, 1, 2])
@@ -92,14 +94,21 @@ def draw(r, mode):
     if moe:
         frequency = f"([0]*{layers // 2}+[1]*{layers - layers // 2})" if dense_first else "1"
         keys += [*MOE, f"moe_layer_freq={frequency}"]
+    if full:
+        method, of_checkpoint = r.choice(["block", "uniform"]), r.randint(1, layers_of_chunk)
+        keys += ["recompute_granularity=full", f"recompute_method={method}", f"recompute_num_layers={of_checkpoint}"]
+        checkpoints = [layer // of_checkpoint if method == "uniform" else layer if layer < of_checkpoint else None
+                       for layer in range(layers_of_chunk)]
     rank = r.randrange(stages)
     has_experts = [moe and (not dense_first or layer >= layers // 2) for layer in range(layers)]
     chunks = [[[name for name in sorted(modules) if name in ATTENTION or (name == "attn_norm" and moe) or has_experts[layer]]
                for layer in range((c * stages + rank) * layers_of_chunk, (c * stages + rank + 1) * layers_of_chunk)]
               for c in range(virtual)]
+    if full and mode in MENDED:  # a layer that is recomputed has no groups
+        chunks = [[[] if checkpoints[i] is not None else names for i, names in enumerate(chunk)] for chunk in chunks]
     return keys, {"pp_rank": rank, "virtual_stages": virtual, "chunks": chunks, "delta_bytes": delta, "fraction": fraction,
                   "max_inflight": inflight, "recompute": recompute, "overlap": overlap, "iterations": 2,
-                  "mended": mode in MENDED}
+                  "mended": mode in MENDED, **({"checkpoints": checkpoints} if full else {})}
 
 
 # ---- reading plans ---------------------------------------------------------------------------------------------------
@@ -112,7 +121,7 @@ def read(text):
     """The passes in order (a pass comes back where another overlaps it), the events as the manager's log has them, and by
     chunk and commit the bytes of what leaves. Kernels of layers in backward are work."""
     passes, events, tensors, host_bytes, host, recorded = [], [], {}, {}, {}, {}
-    since_record, commits, current = collections.defaultdict(list), collections.Counter(), None
+    since_record, current = collections.defaultdict(list), None
     for line in text.splitlines():
         mark = re.match(r"(forward|backward|finish|optimizer|setup)(?: m(\d+) c(\d+))?$", line)
         words = line.split()
@@ -127,11 +136,11 @@ def read(text):
             host_bytes[words[2]] = int(re.search(r" (\d+) bytes", line)[1])
         elif words[:2] == ["wait", "d2h"]:
             events.append(["join", "d2h", recorded[words[2]][0]])
-            commits[current] += 1
             tensors.setdefault(current[1:], []).append([])
         elif words[0] == "d2h":
-            group = tensors[current[1:]][-1]
-            host[words[4]] = [*current[1:], commits[current] - 1, len(group)]
+            groups = tensors[current[1:]]
+            group = groups[-1]
+            host[words[4]] = [*current[1:], len(groups) - 1, len(group)]
             group.append(host_bytes[words[4]])
             events.append(["d2h", host[words[4]]])
             since_record[words[1]].append(host[words[4]])
@@ -200,9 +209,12 @@ def jobs_of(offsim, mode):
         keys, job = draw_inputs(r) if mode == INPUTS else draw(r, mode)
         options = [*sets(*keys), "--rank", str(job["pp_rank"]), BASE]
         warmup = offsim("plan", "--iteration", "warmup", *options)
-        if warmup.status != 0 and "tensor_pop" not in warmup.stderr:
+        recomputed = "to a later forward" in warmup.stderr
+        if warmup.status != 0 and "tensor_pop" not in warmup.stderr and not recomputed:
             continue
         steady = offsim("plan", "--iteration", "steady", *options)
+        if "not modelled" in warmup.stderr + steady.stderr:
+            continue
         if steady.status != 0 and f"pipeline rank {job['pp_rank']}:" not in steady.stderr + warmup.stderr:
             continue  # another rank stops
         structure = warmup
@@ -210,7 +222,8 @@ def jobs_of(offsim, mode):
             structure = offsim("plan", "--iteration", "warmup", *options, "--set", "mode=fixed", check=0)
         plan = read(structure.stdout)
         job["order"] = order_of(plan.passes)
-        job["tensors"] = [plan.tensors.get((0, c), []) for c in range(job["virtual_stages"])]
+        job["tensors"] = [[[1]] * MOST_COMMITS if recomputed else plan.tensors.get((0, c), [])
+                          for c in range(job["virtual_stages"])]
         found.append((keys, job, warmup, steady))
     return found
 
