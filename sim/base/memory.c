@@ -1,17 +1,14 @@
-#define _GNU_SOURCE /* madvise, MAP_ANONYMOUS, mremap */
-
 #include "sim/base/memory.h"
 
 #include <assert.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "sim/base/diag.h"
+#include "sim/base/pages.h"
 
 enum { LOOK_BYTES = 64 << 20, FREE_BYTES = 128 << 20, MIB = 1 << 20 };
 
@@ -83,14 +80,7 @@ static size_t available_now(void)
   return group_bytes < system_bytes ? group_bytes : system_bytes;
 }
 
-/* ---- whole pages ---- */
-
-/* With 4 KiB pages the first touch of a plan's arrays costs more than filling them, so large blocks are huge
- * pages of their own. What one step releases, the next one asks for: such blocks are kept, for the
- * kernel takes as long to clear a page as a program to fill it. A request takes the end of a larger block,
- * or the pages of several smaller ones, which move to where it is mapped; so blocks of one step are of use
- * to the next one whatever their sizes. The sanitizer is to see every block; WebAssembly has no pages to
- * map. */
+/* Blocks from here on are pages. The sanitizer is to see every block; WebAssembly has no pages to map. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__wasm__)
 #define LARGE_BYTES SIZE_MAX
 #elif defined(__has_feature)
@@ -99,138 +89,8 @@ static size_t available_now(void)
 #endif
 #endif
 #ifndef LARGE_BYTES
-#define LARGE_BYTES ((size_t)MIB)
+#define LARGE_BYTES ((size_t)16 << 10)
 #endif
-
-enum { HUGE_PAGE_BYTES = 2 << 20, MOST_SPARES = 256, MOST_SPARE_BYTES = 512 << 20 };
-
-/* Before the memory that the caller gets. */
-typedef struct block {
-  _Alignas(16) size_t bytes; /* of the memory */
-  bool paged;                /* whole pages; else of malloc */
-} block;
-
-static struct {
-  pthread_mutex_t lock;
-  block *blocks[MOST_SPARES];
-  uint32_t count;
-  size_t bytes;
-} spares = { .lock = PTHREAD_MUTEX_INITIALIZER };
-
-/* A paged block with its header. */
-static size_t size_of(const block *b)
-{
-  return b->bytes + sizeof *b;
-}
-
-static size_t pages_of(size_t bytes)
-{
-  return (bytes + sizeof(block) + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-}
-
-static void unmap(void *memory, size_t bytes)
-{
-  if (bytes > 0) (void)munmap(memory, bytes);
-}
-
-/* Zero pages that begin at a multiple of a huge page; NULL: refused. */
-static char *map_pages(size_t bytes)
-{
-  char *mapped = mmap(NULL, bytes + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return NULL;
-  size_t before = (HUGE_PAGE_BYTES - (uintptr_t)mapped % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
-  unmap(mapped, before);
-  unmap(mapped + before + bytes, HUGE_PAGE_BYTES - before);
-  (void)madvise(mapped + before, bytes, MADV_HUGEPAGE); /* advice only */
-  return mapped + before;
-}
-
-static block *make_paged(char *at, size_t bytes)
-{
-  block *b = (block *)(void *)at;
-  *b = (block){ .bytes = bytes - sizeof *b, .paged = true };
-  return b;
-}
-
-/* The last `bytes` of a spare block. */
-static char *cut_spare(uint32_t i, size_t bytes)
-{
-  block *b = spares.blocks[i];
-  size_t left_bytes = size_of(b) - bytes;
-  spares.bytes -= bytes;
-  if (left_bytes > 0)
-    b->bytes -= bytes;
-  else
-    spares.blocks[i] = spares.blocks[--spares.count];
-  return (char *)b + left_bytes;
-}
-
-/* A block of `bytes`, header included, cut off the smallest spare one that has them; NULL: none has. */
-static block *take_spare(size_t bytes)
-{
-  uint32_t best = MOST_SPARES;
-  for (uint32_t i = 0; i < spares.count; i++)
-    if (size_of(spares.blocks[i]) >= bytes &&
-        (best == MOST_SPARES || spares.blocks[i]->bytes < spares.blocks[best]->bytes))
-      best = i;
-  return best == MOST_SPARES ? NULL : make_paged(cut_spare(best, bytes), bytes);
-}
-
-/* One huge page after the other, as those of a block may have come from several. Where the system moves none,
- * the new block has a page of its own. */
-static void move_pages(char *from, size_t bytes, char *to)
-{
-  for (size_t at = 0; at < bytes; at += HUGE_PAGE_BYTES) {
-#ifdef MREMAP_FIXED
-    if (mremap(from + at, HUGE_PAGE_BYTES, HUGE_PAGE_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED,
-               to + at) != MAP_FAILED)
-      continue;
-    if (mmap(to + at, HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
-      die_refused("memory: the system neither moves nor maps a page");
-#endif
-    unmap(from + at, HUGE_PAGE_BYTES);
-  }
-}
-
-/* A new block with the pages of spare ones, as far as they go; `moved_bytes`: how far. NULL: refused. */
-static block *gather_spares(size_t bytes, size_t *moved_bytes)
-{
-  char *to = map_pages(bytes);
-  *moved_bytes = 0;
-  while (to != NULL && *moved_bytes < bytes && spares.count > 0) {
-    size_t missing = bytes - *moved_bytes, has = size_of(spares.blocks[spares.count - 1]);
-    size_t part = has < missing ? has : missing;
-    move_pages(cut_spare(spares.count - 1, part), part, to + *moved_bytes);
-    *moved_bytes += part;
-  }
-  return to == NULL ? NULL : make_paged(to, bytes);
-}
-
-/* False: there are enough. */
-static bool keep_spare(block *b)
-{
-  pthread_mutex_lock(&spares.lock);
-  bool kept = spares.count < MOST_SPARES && spares.bytes + size_of(b) <= MOST_SPARE_BYTES;
-  if (kept) {
-    spares.blocks[spares.count++] = b;
-    spares.bytes += size_of(b);
-  }
-  pthread_mutex_unlock(&spares.lock);
-  return kept;
-}
-
-static void drop_spares(void)
-{
-  pthread_mutex_lock(&spares.lock);
-  while (spares.count > 0) {
-    block *b = spares.blocks[--spares.count];
-    unmap(b, size_of(b));
-  }
-  spares.bytes = 0;
-  pthread_mutex_unlock(&spares.lock);
-}
 
 /* Looks once in LOOK_BYTES of requests; what those have used by then is no longer available. */
 static void require_available(size_t bytes)
@@ -240,7 +100,7 @@ static void require_available(size_t bytes)
   atomic_store(&unseen_bytes, 0);
   size_t available = available_now();
   if (bytes > available || available - bytes < FREE_BYTES) {
-    drop_spares();
+    pages_drop();
     available = available_now();
   }
   if (bytes > available || available - bytes < FREE_BYTES)
@@ -251,20 +111,33 @@ static void require_available(size_t bytes)
 
 /* ---- requests ---- */
 
+/* Before the memory that the caller gets. */
+typedef struct block {
+  _Alignas(16) size_t bytes; /* of the memory */
+  bool paged;                /* pages; else of malloc */
+} block;
+
+/* Of a paged block that has as many bytes of memory at least. */
+static size_t paged_bytes(size_t bytes)
+{
+  size_t all = sizeof(block) + bytes;
+  return (all + PAGE_GRANULE_BYTES - 1) / PAGE_GRANULE_BYTES * PAGE_GRANULE_BYTES;
+}
+
 /* `zeroed`: whether it is. NULL: refused. */
 static block *new_paged(size_t bytes, bool *zeroed)
 {
-  size_t moved_bytes = bytes;
-  pthread_mutex_lock(&spares.lock);
-  block *b = take_spare(bytes);
-  pthread_mutex_unlock(&spares.lock);
+  block *b = pages_reused(bytes);
+  *zeroed = b == NULL;
   if (b == NULL) {
     require_available(bytes);
-    pthread_mutex_lock(&spares.lock);
-    b = gather_spares(bytes, &moved_bytes);
-    pthread_mutex_unlock(&spares.lock);
+    b = pages_zeroed(bytes);
   }
-  *zeroed = moved_bytes == 0;
+  if (b == NULL) {
+    pages_drop();
+    b = pages_zeroed(bytes);
+  }
+  if (b != NULL) *b = (block){ .bytes = bytes - sizeof *b, .paged = true };
   return b;
 }
 
@@ -273,9 +146,7 @@ static block *new_block(size_t bytes, bool *zeroed)
 {
   block *b;
   if (bytes >= LARGE_BYTES) {
-    b = new_paged(pages_of(bytes), zeroed);
-    if (b == NULL) drop_spares();
-    if (b == NULL) b = new_paged(pages_of(bytes), zeroed);
+    b = new_paged(paged_bytes(bytes), zeroed);
   } else {
     require_available(bytes);
     b = *zeroed ? calloc(1, sizeof *b + bytes) : malloc(sizeof *b + bytes);
@@ -302,11 +173,20 @@ void *memory_zeroed(size_t count, size_t item_bytes)
   return memory;
 }
 
+/* A paged block into what follows it. False: that is not free. */
+static bool extend(block *b, size_t bytes)
+{
+  size_t more = paged_bytes(bytes) - paged_bytes(b->bytes);
+  if (!pages_extend((char *)(b + 1) + b->bytes, more)) return false;
+  b->bytes += more;
+  return true;
+}
+
 void *memory_resized(void *memory, size_t bytes)
 {
   assert(bytes > 0);
   block *old = memory == NULL ? NULL : (block *)memory - 1;
-  if (old != NULL && bytes <= old->bytes) return memory;
+  if (old != NULL && (bytes <= old->bytes || (old->paged && extend(old, bytes)))) return memory;
   bool zeroed = false;
   if ((old == NULL || !old->paged) && bytes < LARGE_BYTES) {
     require_available(bytes);
@@ -326,6 +206,6 @@ void memory_return(void *memory)
   block *b = memory == NULL ? NULL : (block *)memory - 1;
   if (b == NULL || !b->paged)
     free(b);
-  else if (!keep_spare(b))
-    unmap(b, size_of(b));
+  else
+    pages_return(b, sizeof *b + b->bytes);
 }
