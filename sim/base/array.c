@@ -20,6 +20,13 @@ void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_b
   return moved;
 }
 
+void *array_trim(void *items, uint32_t *capacity, uint32_t count, size_t item_bytes)
+{
+  if (count == 0 || count == *capacity) return items;
+  *capacity = count;
+  return memory_resized(items, count * item_bytes);
+}
+
 void *array_copy(const void *items, uint32_t count, size_t item_bytes)
 {
   if (count == 0) return NULL;

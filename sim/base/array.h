@@ -40,12 +40,18 @@ void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_b
            1)),                                                                                    \
    (a)->count += (extra), (a)->items + ((a)->count - (extra)))
 
+/* Gives back what is reserved beyond the items. */
+#define ARRAY_TRIM(a)                                                                              \
+  ((void)((a)->items = array_trim((a)->items, &(a)->capacity, (a)->count, sizeof *(a)->items)))
+
 #define ARRAY_FREE(a) (array_release((a)->items), (a)->items = NULL, (a)->count = (a)->capacity = 0)
 
 /* Puts a copy of the items of `from` into `to`, whose items are not released. */
 #define ARRAY_COPY(to, from)                                                                       \
   ((to)->items = array_copy((from)->items, (from)->count, sizeof *(from)->items),                  \
    (to)->count = (to)->capacity = (from)->count)
+
+void *array_trim(void *items, uint32_t *capacity, uint32_t count, size_t item_bytes);
 
 void *array_copy(const void *items, uint32_t count, size_t item_bytes);
 

@@ -173,12 +173,14 @@ void *memory_zeroed(size_t count, size_t item_bytes)
   return memory;
 }
 
-/* A paged block into what follows it. False: that is not free. */
-static bool extend(block *b, size_t bytes)
+/* A paged block, where it is. False: what follows it is not free. */
+static bool resize_paged(block *b, size_t bytes)
 {
-  size_t more = paged_bytes(bytes) - paged_bytes(b->bytes);
-  if (!pages_extend((char *)(b + 1) + b->bytes, more)) return false;
-  b->bytes += more;
+  size_t size = paged_bytes(b->bytes), wanted = paged_bytes(bytes);
+  char *end = (char *)b + size;
+  if (wanted > size && !pages_extend(end, wanted - size)) return false;
+  if (wanted < size) pages_return((char *)b + wanted, size - wanted);
+  b->bytes = wanted - sizeof *b;
   return true;
 }
 
@@ -186,7 +188,8 @@ void *memory_resized(void *memory, size_t bytes)
 {
   assert(bytes > 0);
   block *old = memory == NULL ? NULL : (block *)memory - 1;
-  if (old != NULL && (bytes <= old->bytes || (old->paged && extend(old, bytes)))) return memory;
+  if (old != NULL && old->paged && resize_paged(old, bytes)) return memory;
+  if (old != NULL && bytes <= old->bytes) return memory;
   bool zeroed = false;
   if ((old == NULL || !old->paged) && bytes < LARGE_BYTES) {
     require_available(bytes);

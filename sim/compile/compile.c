@@ -139,6 +139,13 @@ static void reserve_as(rank_plan *r, const rank_plan *before)
   ARRAY_RESERVE(&r->buffers, before->buffers.count + before->buffers.count / 8);
 }
 
+static void trim_rank(rank_plan *r)
+{
+  ARRAY_TRIM(&r->ops);
+  ARRAY_TRIM(&r->operands);
+  ARRAY_TRIM(&r->buffers);
+}
+
 /* Its rows are in the tables of `p`. */
 static bool compile_rank(compilation *c, const settings *s, plan *p, uint32_t pp_rank, arena *a,
                          diag *d)
@@ -211,6 +218,7 @@ static void compile_group(void *context, uint32_t index)
       plan_extend_repeats_of(g->tables, r);
     else
       plan_find_repeats_of(g->tables, r);
+    trim_rank(&ranks[r]);
   }
 }
 

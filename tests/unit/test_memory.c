@@ -90,6 +90,25 @@ static void a_block_that_grows_keeps_what_it_holds(void **state)
   memory_return(NULL);
 }
 
+/* What it gives back belongs to the next block, and it grows again. */
+static void a_block_that_shrinks_keeps_the_rest(void **state)
+{
+  (void)state;
+  unsigned char *block = memory_resized(NULL, LARGER_BYTES);
+  memset(block, 3, LARGER_BYTES);
+  block = memory_resized(block, LARGE_BYTES);
+  bool zeroed;
+  unsigned char *next = memory_taken(LARGER_BYTES - LARGE_BYTES, &zeroed);
+  memset(next, 4, LARGER_BYTES - LARGE_BYTES);
+  assert_true(holds(block, LARGE_BYTES, 3));
+  block = memory_resized(block, LARGER_BYTES);
+  memset(block + LARGE_BYTES, 5, LARGER_BYTES - LARGE_BYTES);
+  assert_true(holds(block, LARGE_BYTES, 3));
+  assert_true(holds(next, LARGER_BYTES - LARGE_BYTES, 4));
+  memory_return(block);
+  memory_return(next);
+}
+
 /* The kernel clears a page once: blocks of other sizes get those that came back. */
 static void pages_come_back_in_blocks_of_other_sizes(void **state)
 {
@@ -130,6 +149,7 @@ int main(void)
     cmocka_unit_test(a_group_without_limit_refuses_nothing),
     cmocka_unit_test(a_block_that_comes_back_is_zero_where_asked),
     cmocka_unit_test(a_block_that_grows_keeps_what_it_holds),
+    cmocka_unit_test(a_block_that_shrinks_keeps_the_rest),
     cmocka_unit_test(pages_come_back_in_blocks_of_other_sizes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
