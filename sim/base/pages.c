@@ -13,7 +13,7 @@
 
 enum {
   HUGE_PAGE_BYTES = 2 << 20,
-  MAPPED_BYTES = 32 << 20, /* at least, at a time: pages cost nothing before they are touched */
+  MAPPED_BYTES = 256 << 20, /* at a time: pages cost nothing before they are touched */
   MOST_FREE_BYTES = 512 << 20,
 };
 
@@ -162,11 +162,12 @@ void *pages_reused(size_t bytes)
   return at;
 }
 
-/* What is left of the pages mapped before is free. */
+/* What is left of the pages mapped before is free. Under a limit of the process, no more than needed. */
 static bool map_fresh(size_t bytes)
 {
   size_t mapped_bytes = bytes < MAPPED_BYTES ? MAPPED_BYTES : pages_of(bytes);
   char *mapped = map_pages(mapped_bytes);
+  if (mapped == NULL) mapped = map_pages(mapped_bytes = pages_of(bytes));
   if (mapped == NULL) return false;
   if (pool.fresh.bytes > 0) add_range(pool.fresh);
   pool.fresh = (range){ mapped, mapped_bytes };

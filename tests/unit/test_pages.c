@@ -12,9 +12,11 @@
 
 enum { UNIT = 5 * PAGE_GRANULE_BYTES, HUGE_BYTES = 2 << 20 };
 
-/* Three blocks that follow one another. */
+/* Three blocks that follow one another, when nothing as large is free. */
 static void take_neighbours(char *blocks[3])
 {
+  while (pages_reused(UNIT) != NULL)
+    ;
   char *all = pages_zeroed(3 * UNIT);
   assert_non_null(all);
   for (int i = 0; i < 3; i++)
