@@ -130,7 +130,8 @@ static void print_known(FILE *out, const verification *v, const finding *f)
 {
   const char *early = plan_stream_name(v->plan, (plan_stream)op_of(v, f, f->first)->stream);
   const char *late = plan_stream_name(v->plan, (plan_stream)op_of(v, f, f->second)->stream);
-  const knowledge *at = v->order.ranks[f->rank].at[f->second];
+  const knowledge *at =
+      known_at(&v->order.ranks[f->rank], actor_stream(op_of(v, f, f->second)), f->second);
   uint32_t known = at->own.done_to[op_of(v, f, f->first)->stream];
   if (f->step_before)
     wrap_line(out, 11, "  known    %s has not waited for all that %s did in the step before", late,

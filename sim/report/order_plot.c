@@ -107,7 +107,7 @@ static uint32_t record_of(const order_picture *g, uint32_t op)
 {
   const plan_op *o = op_at(g, op);
   if (o->kind != OP_WAIT && !op_is_host_wait((op_kind)o->kind)) return NO_OP;
-  uint32_t record = g->iteration->verification->order.ranks[g->rank].record_of[o->arg];
+  uint32_t record = record_op(&g->iteration->verification->order.ranks[g->rank], o->arg);
   return record < op ? record : NO_OP;
 }
 

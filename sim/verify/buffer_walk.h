@@ -69,6 +69,8 @@ typedef struct rank_walk {
   const rank_plan *plan;
   const rank_order *order;
   uint32_t rank, keys;
+  const knowledge *known;   /* what the op at hand knows */
+  uint32_t lesson[STREAMS]; /* by stream: that of its last op */
   cell_array cells;
   part_array parts;      /* of all cells */
   uint32_t *cell_of;     /* by buffer */

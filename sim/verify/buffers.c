@@ -28,8 +28,19 @@ static inline bool is_done(const rank_walk *w, uint32_t s, uint32_t earlier, uin
   const plan_op *o = &w->plan->ops.items[op];
   assert(earlier <= op && s < DEVICE_STREAMS);
   if (earlier == 0) return true;
-  if (o->stream != s) return knows_use(&w->order->at[op]->own, s, earlier);
-  return !op_is_message((op_kind)o->kind) || is_done_before(w->plan, w->order, earlier - 1, op);
+  if (o->stream != s) return knows_use(&w->known->own, s, earlier);
+  return !op_is_message((op_kind)o->kind) || !is_same_exchange(w->plan, earlier - 1, op);
+}
+
+/* Sets what the op at hand knows. */
+static void find_known(rank_walk *w, uint32_t stream, uint32_t op)
+{
+  const lesson_list *l = &w->order->lessons[stream];
+  uint32_t at = w->lesson[stream];
+  while (at + 1 < l->count && l->items[at + 1].from <= op)
+    at++;
+  w->lesson[stream] = at;
+  w->known = &l->items[at].knows;
 }
 
 /* ---- pools --------------------------------------------------------------------------------- */
@@ -130,8 +141,9 @@ static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
 static void check_gone(rank_walk *w, uint32_t buffer, uint32_t index)
 {
   uses u = cell_uses(w, &w->cells.items[w->cell_of[buffer]], whole_memory);
+  find_known(w, STREAM_HOST, index);
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
-    if (!knows_use(&w->order->at[index]->own, s, u.last[s]))
+    if (!knows_use(&w->known->own, s, u.last[s]))
       report(w, FINDING_FREED_IN_USE, u.last[s], index, buffer, NO_BUFFER);
 }
 
@@ -243,7 +255,7 @@ static void report_overwrite(rank_walk *w, uint32_t use, uint32_t op, uint32_t b
 static bool knows_step_before(const rank_walk *w, uint32_t op)
 {
   for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (w->order->at[op]->own.done_to[s] < STREAM_BEGUN &&
+    if (s != w->plan->ops.items[op].stream && w->known->own.done_to[s] < STREAM_BEGUN &&
         w->order->tail[s].done_to[s] > STREAM_BEGUN)
       return false;
   return true;
@@ -276,7 +288,7 @@ static void report_write(rank_walk *w, const cell *c, byte_range bytes, uint32_t
 /* Whether everything that has touched the part is done; the op may have read it. */
 static bool may_be_written(const rank_walk *w, const part *to, uint32_t op)
 {
-  const progress *known = &w->order->at[op]->own;
+  const progress *known = &w->known->own;
   uint32_t own = w->plan->ops.items[op].stream;
   assert((w->order->streams >> own & 1) && (to->users & ~w->order->streams) == 0);
   for (uint32_t left = to->users & ~(UINT32_C(1) << own); left != 0; left &= left - 1) {
@@ -311,6 +323,7 @@ static void write_buffer(rank_walk *w, uint32_t buffer, byte_range bytes, uint32
 
 static void use_operands(rank_walk *w, const plan_op *op, uint32_t index)
 {
+  find_known(w, op->stream, index);
   const operand_array *operands = &w->plan->operands; /* empty where no op has one */
   for (uint32_t i = 0; i < op->reads; i++)
     read_buffer(w, operands->items[op->operands + i], operand_bytes(w, op, i), index);

@@ -126,7 +126,6 @@ static void call_the_roll(communicators *c, const plan *p, uint32_t rank,
     uint32_t k = communicator_of(c, &ops->items[i]);
     if (k != NO_COMMUNICATOR) rosters[k].count++;
   }
-  c->turn[rank] = ARENA_ARRAY(a, uint32_t, ops->count);
   for (uint32_t k = 0; k < c->count; k++) {
     find_peers(p, &p->calls.items[first_call[k]], rank, &rosters[k], &unmet[k], a);
     rosters[k].ops = ARENA_ARRAY(a, uint32_t, rosters[k].count);
@@ -135,7 +134,6 @@ static void call_the_roll(communicators *c, const plan *p, uint32_t rank,
   for (uint32_t i = 0; i < ops->count; i++) {
     uint32_t k = communicator_of(c, &ops->items[i]);
     if (k == NO_COMMUNICATOR) continue;
-    c->turn[rank][i] = rosters[k].count;
     rosters[k].ops[rosters[k].count++] = i;
     c->unmet[rank] += unmet[k];
   }
@@ -146,12 +144,25 @@ communicators communicators_of(const plan *p, arena *a)
   communicators c = { .of_call = ARENA_ARRAY(a, uint32_t, p->calls.count) };
   uint32_t *first_call = ARENA_ARRAY(a, uint32_t, p->calls.count);
   c.rosters = ARENA_ARRAY(a, roster *, p->rank_count);
-  c.turn = ARENA_ARRAY(a, uint32_t *, p->rank_count);
   c.unmet = ARENA_ARRAY(a, uint64_t, p->rank_count);
   number_communicators(&c, p, first_call);
   for (uint32_t r = 0; c.count > 0 && r < p->rank_count; r++)
     call_the_roll(&c, p, r, first_call, a);
   return c;
+}
+
+uint32_t roster_turn(const roster *r, uint32_t op)
+{
+  uint32_t low = 0, high = r->count;
+  while (high - low > 1) {
+    uint32_t middle = low + (high - low) / 2;
+    if (r->ops[middle] <= op)
+      low = middle;
+    else
+      high = middle;
+  }
+  assert(low < r->count && r->ops[low] == op);
+  return low;
 }
 
 /* ---- order --------------------------------------------------------------------------------- */

@@ -24,13 +24,15 @@ typedef struct communicators {
   uint32_t count;
   uint32_t *of_call; /* by call: its communicator, NO_COMMUNICATOR for kernels */
   roster **rosters;  /* [rank][communicator] */
-  uint32_t **turn;   /* [rank][op]: the op's position in its roster; NULL: a rank without peers */
   uint64_t *unmet;   /* [rank]: its collectives that have members outside of the plan */
 } communicators;
 
 #define NO_COMMUNICATOR UINT32_MAX
 
 communicators communicators_of(const plan *p, arena *a);
+
+/* The position of one of its ops. */
+uint32_t roster_turn(const roster *r, uint32_t op);
 
 /* Whether the plan has the rank's ops; a text may omit ranks. */
 static inline bool rank_is_present(const plan *p, uint32_t rank)

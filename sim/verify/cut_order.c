@@ -48,11 +48,9 @@ static bool others_move(order_turn *t, const progress *before, const progress *a
   return true;
 }
 
-/* What ops `before` and, a turn later, `after` know. Of their own stream it may be that of earlier ops
- * (rank_order). */
-static bool knowledge_moves(order_turn *t, uint32_t before, uint32_t after, uint32_t without)
+/* What was known and, a turn later, is. */
+static bool knowledge_moves(order_turn *t, const knowledge *x, const knowledge *y, uint32_t without)
 {
-  const knowledge *x = t->order->at[before], *y = t->order->at[after];
   return progress_moves(&t->of->cuts[t->rank].moves, &x->own, &y->own, without) &&
          others_move(t, x->others, y->others);
 }
@@ -101,7 +99,8 @@ static bool streams_repeat(order_turn *t)
   for (uint32_t s = 0; s < STREAMS; s++) {
     if (after[s] == NO_OP) after[s] = before[s];
     if (after[s] == NO_OP) continue;
-    if (before[s] == NO_OP || !knowledge_moves(t, before[s], after[s], s) ||
+    if (before[s] == NO_OP ||
+        !knowledge_moves(t, known_at(t->order, s, before[s]), known_at(t->order, s, after[s]), s) ||
         (s != STREAM_HOST && !work_moves(t, before[s], after[s])))
       return false;
   }
@@ -113,7 +112,7 @@ static bool streams_repeat(order_turn *t)
 static void mark_awaited(const order_turn *t, bool *awaited)
 {
   const rank_cut *c = &t->of->cuts[t->rank];
-  const rank_plan *whole = &t->of->whole->ranks[t->rank], *cut = &t->of->plan.ranks[t->rank];
+  const rank_plan *whole = &t->of->whole->ranks[t->rank];
   uint32_t begin = c->at, found = 1;
   for (uint32_t turn = 0; turn < t->of->left_out && found > 0; turn++, begin += c->repeat->ops) {
     found = 0;
@@ -124,18 +123,19 @@ static void mark_awaited(const order_turn *t, bool *awaited)
       found++;
     }
   }
-  for (uint32_t i = t->order->wait_count; i-- > 0 && t->order->waits[i] >= c->at;) {
-    uint32_t event = cut->ops.items[t->order->waits[i]].arg;
-    if (event < c->events) awaited[event] = true;
-  }
+  const event_wait *waits = t->order->waits;
+  for (uint32_t i = t->order->wait_count; i-- > 0 && waits[i].op >= c->at;)
+    if (waits[i].event < c->events) awaited[waits[i].event] = true;
 }
 
 static bool event_moves(order_turn *t, uint32_t before, uint32_t after)
 {
   uint32_t x = t->order->record_of[before], y = t->order->record_of[after];
-  if (x == NO_OP || y == NO_OP) return false;
-  return knowledge_moves(t, x, y, t->of->plan.ranks[t->rank].ops.items[x].stream) &&
-         work_moves(t, x, y);
+  if (x == NO_RECORD || y == NO_RECORD) return false;
+  const event_record *now = &t->order->records[y], *earlier = &t->order->records[x];
+  uint8_t stream = t->of->plan.ranks[t->rank].ops.items[earlier->op].stream;
+  return knowledge_moves(t, &earlier->knows, &now->knows, stream) &&
+         work_moves(t, earlier->op, now->op);
 }
 
 /* An event says what its stream knew. Those that take an awaited event's place have to be compared too. */

@@ -104,9 +104,10 @@ static actor awaited_side(const search *s, uint32_t rank, uint32_t op, uint32_t 
 static actor awaited_member(const search *s, uint32_t rank, uint32_t op, uint32_t *missing)
 {
   const communicators *c = &s->v->order.communicators;
-  uint32_t number = c->of_call[op_of(s, rank, op)->arg], turn = c->turn[rank][op];
+  uint32_t number = c->of_call[op_of(s, rank, op)->arg];
   assert(number != NO_COMMUNICATOR && "another collective waits for nobody");
   const roster *mine = &c->rosters[rank][number];
+  uint32_t turn = roster_turn(mine, op);
   actor found = NO_ACTOR;
   for (uint32_t i = 0; i < mine->peer_count && found == NO_ACTOR; i++) {
     const roster *theirs = &c->rosters[mine->peers[i]][number];
@@ -124,7 +125,7 @@ static actor awaited(const search *s, actor a, uint32_t *missing)
   uint32_t rank = a / STREAMS, op = stuck_op(s, a);
   const plan_op *o = op_of(s, rank, op);
   if (op_is_host_wait((op_kind)o->kind) || (o->kind == OP_WAIT && is_issued(s, rank, op)))
-    return actor_of(rank, op_of(s, rank, s->v->order.ranks[rank].record_of[o->arg])->stream);
+    return actor_of(rank, op_of(s, rank, record_op(&s->v->order.ranks[rank], o->arg))->stream);
   if (!is_issued(s, rank, op)) return actor_of(rank, STREAM_HOST);
   if (o->kind == OP_COLLECTIVE) return awaited_member(s, rank, op, missing);
   assert(is_message(s, rank, op));

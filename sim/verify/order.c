@@ -3,27 +3,43 @@
 #include <assert.h>
 #include <string.h>
 
-typedef struct stream_state {
-  uint32_t next;  /* the stream's next op, issued or not; NO_OP: none */
-  uint32_t waits; /* number of the host's waits that came before its ops so far */
+#include "sim/base/parallel.h"
+
+/*
+ * Few ops say or learn anything: those that record an event or wait for one, messages, and collectives with
+ * other ranks. These are the steps of an actor, which is a stream or the host thread. Between two steps it
+ * does ops that order nothing, and hears what the host thread has learnt before it issued them.
+ */
+typedef struct step {
+  uint32_t op;
+  uint32_t done;   /* of the actor's own ops before it: as in progress, 0: none */
+  uint32_t number; /* of the record or the wait; a collective's turn */
+  uint32_t next;   /* the actor's next one, NO_STEP: none */
+  bool joins;      /* a message of the same exchange as the step before */
+} step;
+
+#define NO_STEP UINT32_MAX
+
+typedef struct actor {
+  uint32_t next;  /* its next step, run or not; NO_STEP: none */
+  uint32_t last;  /* its last step, NO_STEP: none */
+  uint32_t steps; /* number of them */
+  uint32_t done;  /* of its own ops, all in all */
+  uint32_t heard; /* number of the host's lessons that came before its ops so far */
   bool posted;    /* `next` begins an exchange that the other sides know of */
   knowledge knows;
-  const knowledge *noted; /* the same as its last op had it; NULL: it has learnt more since */
-} stream_state;
+  const progress *included[STREAMS]; /* by actor: what it has said of other ranks so far */
+} actor;
 
 typedef struct rank_state {
   const rank_plan *plan;
   rank_order *out;
   uint32_t number;
-  stream_state streams[DEVICE_STREAMS];
-  uint32_t *following; /* by op: the next one of the same stream */
-  knowledge *event;    /* by event */
-  bool *recorded;      /* by event */
-  knowledge host;
-  const knowledge *host_noted; /* the same as its last op had it; NULL: it has learnt more since */
-  knowledge *after_wait;       /* by wait of the host: what it knows from then on */
-  uint32_t *wait_op;           /* by wait of the host */
-  uint32_t wait_count, issued;
+  actor actors[STREAMS];
+  step *steps; /* in program order */
+  uint32_t step_count;
+  uint32_t issued; /* ops that the host thread has issued */
+  arena memory;
 } rank_state;
 
 /* What each side knew about all ranks when it reached a meeting of a communicator; NULL: it has
@@ -35,6 +51,7 @@ typedef struct meetings {
 typedef struct ordering {
   const plan *plan;
   rank_state *ranks;
+  rank_order *out; /* by rank */
   /* By message, for sender and receiver: what the side knew about all ranks when it reached the
    * message; NULL: it has not. */
   const progress *(*messages)[2];
@@ -46,10 +63,16 @@ typedef struct ordering {
 
 /* ---- knowledge ----------------------------------------------------------------------------- */
 
-static void learn_progress(progress *p, const progress *more)
+/* Returns whether there was anything to learn. */
+static bool learn_progress(progress *p, const progress *more)
 {
-  for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (more->done_to[s] > p->done_to[s]) p->done_to[s] = more->done_to[s];
+  uint32_t news = 0;
+  for (int s = 0; s < DEVICE_STREAMS; s++) {
+    uint32_t known = p->done_to[s], said = more->done_to[s];
+    p->done_to[s] = said > known ? said : known;
+    news |= said > known;
+  }
+  return news != 0;
 }
 
 static bool covers(const progress *a, const progress *b, uint32_t ranks)
@@ -60,20 +83,21 @@ static bool covers(const progress *a, const progress *b, uint32_t ranks)
   return true;
 }
 
-static void learn_others(const ordering *o, knowledge *k, const progress *more)
+static bool learn_others(const ordering *o, knowledge *k, const progress *more)
 {
   uint32_t ranks = o->plan->rank_count;
-  if (more == NULL || more == k->others) return;
+  if (more == NULL || more == k->others) return false;
   if (k->others == NULL || covers(more, k->others, ranks)) {
     k->others = more;
-    return;
+    return true;
   }
-  if (covers(k->others, more, ranks)) return;
+  if (covers(k->others, more, ranks)) return false;
   progress *sum = ARENA_ARRAY(o->memory, progress, ranks);
   memcpy(sum, k->others, ranks * sizeof *sum);
   for (uint32_t r = 0; r < ranks; r++)
     learn_progress(&sum[r], &more[r]);
   k->others = sum;
+  return true;
 }
 
 static uint16_t news_of(const ordering *o, const knowledge *k, const knowledge *more)
@@ -89,10 +113,13 @@ static uint16_t news_of(const ordering *o, const knowledge *k, const knowledge *
   return news;
 }
 
-static void learn(const ordering *o, knowledge *k, const knowledge *more)
+/* What another actor of the rank says; of other ranks it is mostly what it has said before. */
+static bool learn_from(const ordering *o, actor *a, uint32_t stream, const knowledge *more)
 {
-  learn_progress(&k->own, &more->own);
-  learn_others(o, k, more->others);
+  bool own = learn_progress(&a->knows.own, &more->own);
+  if (more->others == a->included[stream]) return own;
+  a->included[stream] = more->others;
+  return learn_others(o, &a->knows, more->others) || own;
 }
 
 /* All that a side of a message knows, including its own rank. */
@@ -104,229 +131,261 @@ static const progress *told(const ordering *o, const rank_state *r, const knowle
   return all;
 }
 
+/* ---- steps --------------------------------------------------------------------------------- */
+
+static void add_step(rank_state *r, uint32_t stream, uint32_t op, uint32_t number, bool joins)
+{
+  actor *a = &r->actors[stream];
+  r->steps[r->step_count] = (step){ op, a->done, number, NO_STEP, joins };
+  if (a->last == NO_STEP)
+    a->next = r->step_count;
+  else
+    r->steps[a->last].next = r->step_count;
+  a->last = r->step_count++;
+  a->steps++;
+}
+
+static void add_wait(rank_state *r, uint32_t stream, uint32_t op)
+{
+  rank_order *out = r->out;
+  uint32_t event = r->plan->ops.items[op].arg;
+  assert(event < r->plan->events);
+  add_step(r, stream, op, out->wait_count, false);
+  out->waits[out->wait_count++] = (event_wait){ .op = op, .event = event };
+}
+
+static void add_record(rank_state *r, uint32_t stream, uint32_t op)
+{
+  rank_order *out = r->out;
+  uint32_t event = r->plan->ops.items[op].arg;
+  assert(out->record_of[event] == NO_RECORD && "an event is recorded once");
+  add_step(r, stream, op, out->record_count, false);
+  out->record_of[event] = out->record_count;
+  out->records[out->record_count++] = (event_record){ .op = op };
+}
+
+static const plan_op *op_of_step(const rank_state *r, uint32_t number)
+{
+  return &r->plan->ops.items[r->steps[number].op];
+}
+
+/* Consecutive messages of a stream are one exchange. */
+static void add_message(rank_state *r, uint32_t stream, uint32_t op)
+{
+  const actor *a = &r->actors[stream];
+  bool joins = a->last != NO_STEP && op_is_message((op_kind)op_of_step(r, a->last)->kind) &&
+               a->done == done_with(r->steps[a->last].op);
+  add_step(r, stream, op, 0, joins);
+  r->out->messages[r->out->message_count++] = op;
+}
+
+static void add_collective(const ordering *o, rank_state *r, uint32_t stream, uint32_t op)
+{
+  uint32_t number = o->communicators->of_call[r->plan->ops.items[op].arg];
+  if (number != NO_COMMUNICATOR)
+    add_step(r, stream, op, roster_turn(&o->communicators->rosters[r->number][number], op), false);
+}
+
+static void add_op(const ordering *o, rank_state *r, uint32_t op)
+{
+  const plan_op *of = &r->plan->ops.items[op];
+  op_kind kind = (op_kind)of->kind;
+  uint32_t stream = actor_stream(of);
+  if (op_waits_for_event(kind)) add_wait(r, stream, op);
+  if (kind == OP_RECORD) add_record(r, stream, op);
+  if (kind == OP_COLLECTIVE) add_collective(o, r, stream, op);
+  if (op_is_message(kind)) add_message(r, stream, op);
+}
+
+static void find_steps(const ordering *o, rank_state *r)
+{
+  const uint32_t steps = 1u << OP_WAIT | 1u << OP_HOST_WAIT | 1u << OP_HOST_READ | 1u << OP_RECORD |
+                         1u << OP_COLLECTIVE | 1u << OP_SEND | 1u << OP_RECV;
+  for (uint32_t i = 0; i < r->plan->ops.count; i++) {
+    const plan_op *op = &r->plan->ops.items[i];
+    if (steps >> op->kind & 1) add_op(o, r, i);
+    if (op_works((op_kind)op->kind)) r->actors[op->stream].done = done_with(i);
+  }
+  for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
+    if (r->actors[s].done > 0 || r->actors[s].steps > 0) r->out->streams |= UINT32_C(1) << s;
+}
+
 /* ---- one rank ------------------------------------------------------------------------------ */
 
-static void link_streams(rank_state *r)
+static void add_lesson(lesson_list *l, uint32_t from, const knowledge *knows)
 {
-  uint32_t wait = r->out->wait_count, message = r->out->message_count;
-  for (uint32_t i = r->plan->ops.count; i-- > 0;) {
-    const plan_op *op = &r->plan->ops.items[i];
-    if (op_waits_for_event((op_kind)op->kind)) r->out->waits[--wait] = i;
-    if (op_is_message((op_kind)op->kind)) r->out->messages[--message] = i;
-    if (op->kind == OP_RECORD) {
-      assert(r->out->record_of[op->arg] == NO_OP && "an event is recorded once");
-      r->out->record_of[op->arg] = i;
-    }
-    if (!op_runs_on_stream((op_kind)op->kind)) continue;
-    r->following[i] = r->streams[op->stream].next;
-    r->streams[op->stream].next = i;
-    r->out->streams |= UINT32_C(1) << op->stream;
-  }
-  assert(wait == 0 && message == 0);
+  assert(l->count == 0 || l->items[l->count - 1].from <= from);
+  l->items[l->count++] = (lesson){ from, *knows };
 }
 
-/* In CUDA, waiting for an event that is not recorded yet does nothing. */
-static bool is_recorded_later(const rank_state *r, uint32_t event, uint32_t op)
+/* What the host thread has learnt before op `before`. */
+static void hear_host(const ordering *o, rank_state *r, uint32_t stream, uint32_t before)
 {
-  assert(event < r->plan->events);
-  return r->out->record_of[event] == NO_OP || r->out->record_of[event] > op;
-}
-
-static const knowledge nothing;
-
-static void note(const ordering *o, rank_state *r, uint32_t op, const knowledge *k,
-                 const knowledge **noted)
-{
-  if (*noted == NULL) {
-    knowledge *now = ARENA_NEW(o->memory, knowledge);
-    *now = *k;
-    *noted = now;
-  }
-  assert(r->out->at[op] == &nothing && "an op is passed once");
-  r->out->at[op] = *noted;
-}
-
-static bool run_host(const ordering *o, rank_state *r)
-{
-  uint32_t before = r->issued;
-  for (; r->issued < r->plan->ops.count; r->issued++) {
-    const plan_op *op = &r->plan->ops.items[r->issued];
-    if (op_is_host_wait((op_kind)op->kind) && !is_recorded_later(r, op->arg, r->issued)) {
-      if (!r->recorded[op->arg]) break;
-      if (o->news) r->out->news[r->issued] = news_of(o, &r->host, &r->event[op->arg]);
-      learn(o, &r->host, &r->event[op->arg]);
-      r->host_noted = NULL;
-      r->wait_op[r->wait_count] = r->issued;
-      r->after_wait[r->wait_count++] = r->host;
-    }
-    if (!op_runs_on_stream((op_kind)op->kind)) note(o, r, r->issued, &r->host, &r->host_noted);
-  }
-  return r->issued != before;
-}
-
-/* From its op on, the stream knows what the host knew when it issued the op. */
-static void learn_from_host(const ordering *o, rank_state *r, stream_state *s)
-{
-  for (; s->waits < r->wait_count && r->wait_op[s->waits] < s->next; s->waits++) {
-    learn(o, &s->knows, &r->after_wait[s->waits]);
-    s->noted = NULL;
+  actor *a = &r->actors[stream];
+  const lesson_list *host = &r->out->lessons[STREAM_HOST];
+  for (; a->heard < host->count && host->items[a->heard].from < before; a->heard++) {
+    const lesson *heard = &host->items[a->heard];
+    if (learn_from(o, a, STREAM_HOST, &heard->knows))
+      add_lesson(&r->out->lessons[stream], heard->from, &a->knows);
   }
 }
 
-/* Events order ops; no rule asks whether an event itself is done. */
-static bool does_work(const plan_op *o)
+/* The first step after those of the exchange that begins with step `first`. */
+static uint32_t end_of_exchange(const rank_state *r, uint32_t first)
 {
-  return o->kind != OP_RECORD && o->kind != OP_WAIT;
+  uint32_t k = r->steps[first].next;
+  while (k != NO_STEP && r->steps[k].joins)
+    k = r->steps[k].next;
+  return k;
 }
 
-static void pass(const ordering *o, rank_state *r, stream_state *s)
+/* The stream reaches all messages of an exchange when the last is issued. */
+static void post_exchange(ordering *o, rank_state *r, actor *a, uint32_t end)
 {
-  uint32_t op = s->next;
-  uint8_t stream = r->plan->ops.items[op].stream;
-  assert(op < r->issued && s->knows.own.done_to[stream] < done_with(op));
-  note(o, r, op, &s->knows, &s->noted);
-  if (does_work(&r->plan->ops.items[op])) s->knows.own.done_to[stream] = done_with(op);
-  s->next = r->following[op];
-}
-
-static bool is_message(const rank_state *r, uint32_t op)
-{
-  return op != NO_OP && op_is_message((op_kind)r->plan->ops.items[op].kind);
-}
-
-/* Consecutive messages of a stream are one exchange: the stream reaches all of them when the last
- * is issued. */
-static void post_exchange(ordering *o, rank_state *r, stream_state *s)
-{
-  uint32_t last = s->next;
-  while (is_message(r, r->following[last]))
-    last = r->following[last];
-  if (last >= r->issued) return;
-  assert(!s->posted && "an exchange is posted once");
-  s->posted = true;
-  const progress *all = told(o, r, &s->knows);
-  for (uint32_t k = s->next; is_message(r, k); k = r->following[k])
-    o->messages[r->plan->ops.items[k].arg][r->plan->ops.items[k].kind == OP_RECV] = all;
+  for (uint32_t k = a->next; k != end; k = r->steps[k].next)
+    if (r->steps[k].op >= r->issued) return;
+  assert(!a->posted && "an exchange is posted once");
+  a->posted = true;
+  const progress *all = told(o, r, &a->knows);
+  for (uint32_t k = a->next; k != end; k = r->steps[k].next) {
+    const plan_op *op = op_of_step(r, k);
+    o->messages[op->arg][op->kind == OP_RECV] = all;
+  }
 }
 
 /* A rank that the plan omits is assumed to be there, with nothing to say. */
-static bool is_absent(const ordering *o, const rank_state *r, uint32_t op)
+static bool is_absent(const ordering *o, const rank_state *r, const plan_op *message)
 {
-  const plan_message *m = &o->plan->messages.items[r->plan->ops.items[op].arg];
+  const plan_message *m = &o->plan->messages.items[message->arg];
   return !rank_is_present(o->plan, m->from_rank == r->number ? m->to_rank : m->from_rank);
 }
 
 /* What the other side of a message knew when it reached the message. */
-static const progress *other_side(const ordering *o, const rank_state *r, uint32_t op)
+static const progress *other_side(const ordering *o, const plan_op *message)
 {
-  const plan_op *message = &r->plan->ops.items[op];
   return o->messages[message->arg][message->kind != OP_RECV];
 }
 
 /* What another rank has told. */
-static void learn_all(const ordering *o, const rank_state *r, knowledge *k, const progress *all)
+static bool learn_all(const ordering *o, const rank_state *r, knowledge *k, const progress *all)
 {
-  if (all == NULL) return;
-  learn_others(o, k, all);
-  learn_progress(&k->own, &all[r->number]);
+  if (all == NULL) return false;
+  bool own = learn_progress(&k->own, &all[r->number]);
+  return learn_others(o, k, all) || own;
 }
 
-static bool run_exchange(ordering *o, rank_state *r, stream_state *s)
+static void know_own_ops(actor *a, uint32_t stream, uint32_t done)
 {
-  assert(is_message(r, s->next));
-  if (!s->posted) post_exchange(o, r, s);
-  if (!s->posted) return false;
-  for (uint32_t k = s->next; is_message(r, k); k = r->following[k])
-    if (other_side(o, r, k) == NULL && !is_absent(o, r, k)) return false;
-  for (uint32_t k = s->next; is_message(r, k); k = r->following[k])
-    learn_all(o, r, &s->knows, other_side(o, r, k));
-  while (is_message(r, s->next)) {
-    s->noted = NULL; /* two messages of an exchange may be in conflict */
-    pass(o, r, s);
+  if (stream != STREAM_HOST && done > a->knows.own.done_to[stream])
+    a->knows.own.done_to[stream] = done;
+}
+
+static void end_step(rank_state *r, uint32_t stream, bool learns)
+{
+  actor *a = &r->actors[stream];
+  const step *s = &r->steps[a->next];
+  if (learns) add_lesson(&r->out->lessons[stream], s->op, &a->knows);
+  a->next = s->next;
+}
+
+/* These run the actor's next step; false: it waits for something that has not happened yet. */
+
+static bool run_exchange(ordering *o, rank_state *r, uint32_t stream)
+{
+  actor *a = &r->actors[stream];
+  uint32_t end = end_of_exchange(r, a->next);
+  if (!a->posted) post_exchange(o, r, a, end);
+  if (!a->posted) return false;
+  for (uint32_t k = a->next; k != end; k = r->steps[k].next)
+    if (other_side(o, op_of_step(r, k)) == NULL && !is_absent(o, r, op_of_step(r, k))) return false;
+  for (uint32_t k = a->next; k != end; k = r->steps[k].next)
+    learn_all(o, r, &a->knows, other_side(o, op_of_step(r, k)));
+  for (uint32_t k = a->next; k != end; k = r->steps[k].next) {
+    know_own_ops(a, stream, r->steps[k].done); /* two messages of an exchange may be in conflict */
+    add_lesson(&r->out->lessons[stream], r->steps[k].op, &a->knows);
   }
-  s->posted = false;
+  a->posted = false;
+  a->next = end;
   return true;
 }
 
-/* Runs a collective; false: one of its ranks has not reached it yet. */
-static bool run_collective(ordering *o, rank_state *r, stream_state *s)
+static bool run_collective(ordering *o, rank_state *r, uint32_t stream)
 {
-  uint32_t number = o->communicators->of_call[r->plan->ops.items[s->next].arg];
-  if (number == NO_COMMUNICATOR) {
-    pass(o, r, s);
-    return true;
-  }
+  actor *a = &r->actors[stream];
+  uint32_t number = o->communicators->of_call[op_of_step(r, a->next)->arg];
   const roster *mine = &o->communicators->rosters[r->number][number];
-  uint32_t turn = o->communicators->turn[r->number][s->next];
-  assert(mine->ops[turn] == s->next);
+  uint32_t turn = r->steps[a->next].number;
   const progress **reached = &o->meetings[r->number][number].reached[turn];
-  if (*reached == NULL && mine->peer_count > 0) *reached = told(o, r, &s->knows);
+  if (*reached == NULL && mine->peer_count > 0) *reached = told(o, r, &a->knows);
   for (uint32_t i = 0; i < mine->peer_count; i++)
     if (turn >= o->communicators->rosters[mine->peers[i]][number].count ||
         o->meetings[mine->peers[i]][number].reached[turn] == NULL)
       return false;
+  bool learns = false;
   for (uint32_t i = 0; i < mine->peer_count; i++)
-    learn_all(o, r, &s->knows, o->meetings[mine->peers[i]][number].reached[turn]);
-  s->noted = NULL;
-  pass(o, r, s);
+    learns |= learn_all(o, r, &a->knows, o->meetings[mine->peers[i]][number].reached[turn]);
+  end_step(r, stream, learns);
   return true;
 }
 
-/* Runs a WAIT; false: the event is not recorded yet. */
-static bool learn_from_event(const ordering *o, rank_state *r, stream_state *s, uint32_t event)
+static bool run_wait(const ordering *o, rank_state *r, uint32_t stream)
 {
-  if (is_recorded_later(r, event, s->next)) return true;
-  if (!r->recorded[event]) return false;
-  if (o->news) r->out->news[s->next] = news_of(o, &s->knows, &r->event[event]);
-  learn(o, &s->knows, &r->event[event]);
-  s->noted = NULL;
+  actor *a = &r->actors[stream];
+  bool learns = false;
+  event_wait *wait = &r->out->waits[r->steps[a->next].number];
+  uint32_t number = r->out->record_of[wait->event];
+  if (number != NO_RECORD && r->out->records[number].op < wait->op) {
+    const event_record *record = &r->out->records[number];
+    if (!record->is_reached) return false;
+    if (o->news) wait->news = news_of(o, &a->knows, &record->knows);
+    learns = learn_from(o, a, r->plan->ops.items[record->op].stream, &record->knows);
+  } /* else it does nothing, as in CUDA */
+  end_step(r, stream, learns);
   return true;
 }
 
-/* Runs one op; false: it waits for something that has not happened yet. */
-static bool run_op(ordering *o, rank_state *r, stream_state *s)
+static bool run_record(rank_state *r, uint32_t stream)
 {
-  const plan_op *op = &r->plan->ops.items[s->next];
-  learn_from_host(o, r, s);
-  switch ((op_kind)op->kind) {
-  case OP_SEND:
-  case OP_RECV: return run_exchange(o, r, s);
-  case OP_WAIT:
-    if (!learn_from_event(o, r, s, op->arg)) return false;
-    break;
-  case OP_RECORD:
-    assert(!r->recorded[op->arg] && "an event is recorded once");
-    r->event[op->arg] = s->knows;
-    r->recorded[op->arg] = true;
-    break;
-  case OP_COLLECTIVE: return run_collective(o, r, s);
-  case OP_KERNEL:
-  case OP_D2H:
-  case OP_H2D:
-  case OP_DISK_WRITE:
-  case OP_DISK_READ: break;
-  case OP_MARK:
-  case OP_ALLOC:
-  case OP_FREE:
-  case OP_HOST_ALLOC:
-  case OP_HOST_FREE:
-  case OP_HOST_WAIT:
-  case OP_HOST_READ:
-  case OP_HOST_WORK:
-  case OP_GRAPH_BEGIN:
-  case OP_GRAPH_END:
-  case OP_KINDS: assert(0 && "an op of the host on a stream");
+  const actor *a = &r->actors[stream];
+  event_record *record = &r->out->records[r->steps[a->next].number];
+  assert(!record->is_reached && "an event is recorded once");
+  record->knows = a->knows;
+  record->is_reached = true;
+  end_step(r, stream, false);
+  return true;
+}
+
+static bool run_step(ordering *o, rank_state *r, uint32_t stream)
+{
+  op_kind kind = (op_kind)op_of_step(r, r->actors[stream].next)->kind;
+  if (kind == OP_RECORD) return run_record(r, stream);
+  if (kind == OP_COLLECTIVE) return run_collective(o, r, stream);
+  if (op_is_message(kind)) return run_exchange(o, r, stream);
+  assert(op_waits_for_event(kind));
+  return run_wait(o, r, stream);
+}
+
+/* Runs the steps that the host thread has issued. Returns whether it ran any. */
+static bool run_actor(ordering *o, rank_state *r, uint32_t stream)
+{
+  actor *a = &r->actors[stream];
+  uint32_t before = a->next;
+  while (a->next != NO_STEP && r->steps[a->next].op < r->issued) {
+    const step *s = &r->steps[a->next];
+    if (stream != STREAM_HOST) hear_host(o, r, stream, s->op);
+    know_own_ops(a, stream, s->done);
+    if (!run_step(o, r, stream)) break;
   }
-  pass(o, r, s);
-  return true;
+  return a->next != before;
 }
 
-static bool run_stream(ordering *o, rank_state *r, stream_state *s)
+static bool run_host(ordering *o, rank_state *r)
 {
-  uint32_t before = s->next;
-  while (s->next < r->issued && run_op(o, r, s))
-    continue;
-  return s->next != before;
+  const actor *host = &r->actors[STREAM_HOST];
+  r->issued = r->plan->ops.count;
+  bool any = run_actor(o, r, STREAM_HOST);
+  if (host->next != NO_STEP) r->issued = r->steps[host->next].op;
+  return any;
 }
 
 /* Runs everything that does not wait for another rank. Returns whether it ran anything. */
@@ -335,28 +394,60 @@ static bool run_rank(ordering *o, rank_state *r)
   bool any = false, moved = true;
   while (moved) {
     moved = run_host(o, r);
-    for (int s = 0; s < DEVICE_STREAMS; s++)
-      moved |= run_stream(o, r, &r->streams[s]);
+    for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
+      moved |= run_actor(o, r, s);
     any |= moved;
   }
   return any;
 }
 
+/* The actor's first op that is not run, NO_OP: none. */
+static uint32_t stuck_op(const rank_state *r, uint32_t stream)
+{
+  const actor *a = &r->actors[stream];
+  const op_array *ops = &r->plan->ops;
+  if (a->next != NO_STEP && r->steps[a->next].op < r->issued) return r->steps[a->next].op;
+  uint32_t i = r->issued;
+  while (i < ops->count && actor_stream(&ops->items[i]) != stream)
+    i++;
+  return i < ops->count ? i : NO_OP;
+}
+
+/* What the stream's ops before op `stuck` have done. */
+static uint32_t done_before(const rank_state *r, uint32_t stream, uint32_t stuck)
+{
+  if (stuck == NO_OP) return r->actors[stream].done;
+  for (uint32_t i = stuck; i-- > 0;) {
+    const plan_op *o = &r->plan->ops.items[i];
+    if (o->stream == stream && op_works((op_kind)o->kind)) return done_with(i);
+  }
+  return 0;
+}
+
+static const knowledge nothing;
+
+static void close_actor(const ordering *o, rank_state *r, uint32_t stream)
+{
+  actor *a = &r->actors[stream];
+  rank_order *out = r->out;
+  uint32_t stuck = out->stuck[stream] = stuck_op(r, stream);
+  if (stream != STREAM_HOST) {
+    hear_host(o, r, stream, stuck);
+    know_own_ops(a, stream, done_before(r, stream, stuck));
+  }
+  if (stuck != NO_OP) add_lesson(&out->lessons[stream], stuck, &nothing);
+  learn_from(o, a, STREAM_HOST, &r->actors[STREAM_HOST].knows);
+  out->tail[stream] = a->knows.own;
+  out->others_tail[stream] = a->knows.others;
+}
+
 static void close_rank(const ordering *o, rank_state *r)
 {
   rank_order *out = r->out;
-  assert(r->issued <= r->plan->ops.count && r->wait_count <= r->issued);
-  out->end = r->host.own;
-  learn_progress(&out->end, &r->streams[STREAM_COMPUTE].knows.own);
-  out->stuck[STREAM_HOST] = r->issued < r->plan->ops.count ? r->issued : NO_OP;
-  for (int s = 0; s < DEVICE_STREAMS; s++) {
-    out->stuck[s] = r->streams[s].next;
-    learn(o, &r->streams[s].knows, &r->host);
-    out->tail[s] = r->streams[s].knows.own;
-    out->others_tail[s] = r->streams[s].knows.others;
-  }
-  out->tail[STREAM_HOST] = r->host.own;
-  out->others_tail[STREAM_HOST] = r->host.others;
+  assert(r->issued <= r->plan->ops.count);
+  for (uint32_t s = 0; s < STREAMS; s++)
+    close_actor(o, r, s);
+  out->end = out->tail[STREAM_COMPUTE];
 }
 
 /* ---- all ranks ----------------------------------------------------------------------------- */
@@ -368,34 +459,48 @@ bool is_first_step(const rank_plan *p)
   return false;
 }
 
-static void open_rank(ordering *o, rank_order *out, uint32_t number)
+/* Makes room for the rank's steps and what they say. */
+static void make_room(rank_state *r)
 {
+  rank_order *out = r->out;
+  uint32_t of_kind[OP_KINDS] = { 0 };
+  for (uint32_t i = 0; i < r->plan->ops.count; i++)
+    of_kind[r->plan->ops.items[i].kind]++;
+  uint32_t records = of_kind[OP_RECORD], messages = of_kind[OP_SEND] + of_kind[OP_RECV];
+  uint32_t waits = of_kind[OP_WAIT] + of_kind[OP_HOST_WAIT] + of_kind[OP_HOST_READ];
+  out->records = ARENA_UNSET_ARRAY(&r->memory, event_record, records);
+  out->waits = ARENA_UNSET_ARRAY(&r->memory, event_wait, waits);
+  out->messages = ARENA_UNSET_ARRAY(&r->memory, uint32_t, messages);
+  out->record_of = ARENA_UNSET_ARRAY(&r->memory, uint32_t, r->plan->events);
+  memset(out->record_of, 0xff, r->plan->events * sizeof *out->record_of);
+  r->steps =
+      ARENA_UNSET_ARRAY(&r->memory, step, records + waits + messages + of_kind[OP_COLLECTIVE]);
+}
+
+/* The actor has as many lessons as it has steps, and hears those of the host thread. */
+static void open_actor(rank_state *r, uint32_t stream, bool follows)
+{
+  actor *a = &r->actors[stream];
+  lesson_list *l = &r->out->lessons[stream];
+  uint32_t most = a->steps + r->actors[STREAM_HOST].steps +
+                  2; /* with the first and, if it is stuck, the last */
+  l->items = ARENA_UNSET_ARRAY(&r->memory, lesson, most);
+  if (follows && stream != STREAM_HOST) a->knows.own.done_to[stream] = STREAM_BEGUN;
+  add_lesson(l, 0, &a->knows);
+}
+
+static void open_rank(void *context, uint32_t number)
+{
+  const ordering *o = context;
   rank_state *r = &o->ranks[number];
-  const rank_plan *p = &o->plan->ranks[number];
-  *r = (rank_state){ .plan = p, .out = out, .number = number };
-  out->at = ARENA_ARRAY(o->memory, const knowledge *, p->ops.count);
-  for (uint32_t i = 0; i < p->ops.count; i++) {
-    const plan_op *op = &p->ops.items[i];
-    out->at[i] = &nothing;
-    out->wait_count += op_waits_for_event((op_kind)op->kind);
-    out->message_count += op_is_message((op_kind)op->kind);
-  }
-  out->waits = ARENA_ARRAY(o->memory, uint32_t, out->wait_count);
-  out->messages = ARENA_ARRAY(o->memory, uint32_t, out->message_count);
-  if (o->news) out->news = ARENA_ARRAY(o->memory, uint16_t, p->ops.count);
-  out->record_of = ARENA_ARRAY(o->memory, uint32_t, p->events);
-  memset(out->record_of, 0xff, p->events * sizeof *out->record_of);
-  r->following = ARENA_ARRAY(o->memory, uint32_t, p->ops.count);
-  r->event = ARENA_ARRAY(o->memory, knowledge, p->events);
-  r->recorded = ARENA_ARRAY(o->memory, bool, p->events);
-  r->after_wait = ARENA_ARRAY(o->memory, knowledge, out->wait_count);
-  r->wait_op = ARENA_ARRAY(o->memory, uint32_t, out->wait_count);
-  bool follows = !is_first_step(p);
-  for (int s = 0; s < DEVICE_STREAMS; s++) {
-    r->streams[s].next = NO_OP;
-    if (follows) r->streams[s].knows.own.done_to[s] = STREAM_BEGUN;
-  }
-  link_streams(r);
+  *r = (rank_state){ .plan = &o->plan->ranks[number], .out = &o->out[number], .number = number };
+  for (uint32_t s = 0; s < STREAMS; s++)
+    r->actors[s].next = r->actors[s].last = NO_STEP;
+  make_room(r);
+  find_steps(o, r);
+  bool follows = !is_first_step(r->plan);
+  for (uint32_t s = 0; s < STREAMS; s++)
+    open_actor(r, s, follows);
 }
 
 static void open_meetings(ordering *o, uint32_t rank)
@@ -407,16 +512,19 @@ static void open_meetings(ordering *o, uint32_t rank)
         ARENA_ARRAY(o->memory, const progress *, c->rosters[rank][k].count);
 }
 
-plan_order plan_order_new(const plan *p, bool news, arena *a)
+plan_order plan_order_new(const plan *p, bool news, uint32_t threads, arena *a)
 {
   plan_order made = { .ranks = ARENA_ARRAY(a, rank_order, p->rank_count),
                       .communicators = communicators_of(p, a) };
-  ordering o = { .plan = p, .memory = a, .news = news, .communicators = &made.communicators };
+  ordering o = {
+    .plan = p, .out = made.ranks, .memory = a, .news = news, .communicators = &made.communicators
+  };
   o.ranks = ARENA_ARRAY(a, rank_state, p->rank_count);
   o.messages = arena_alloc(a, p->messages.count, sizeof *o.messages);
   o.meetings = ARENA_ARRAY(a, meetings *, p->rank_count);
+  parallel_for(p->rank_count, threads, open_rank, &o);
   for (uint32_t r = 0; r < p->rank_count; r++) {
-    open_rank(&o, &made.ranks[r], r);
+    arena_take(a, &o.ranks[r].memory);
     open_meetings(&o, r);
   }
   bool moved = true;
@@ -428,6 +536,21 @@ plan_order plan_order_new(const plan *p, bool news, arena *a)
   for (uint32_t r = 0; r < p->rank_count; r++)
     close_rank(&o, &o.ranks[r]);
   return made;
+}
+
+const knowledge *known_at(const rank_order *o, uint32_t stream, uint32_t op)
+{
+  const lesson_list *l = &o->lessons[stream];
+  uint32_t low = 0, high = l->count;
+  assert(high > 0 && l->items[0].from == 0);
+  while (high - low > 1) {
+    uint32_t middle = low + (high - low) / 2;
+    if (l->items[middle].from <= op)
+      low = middle;
+    else
+      high = middle;
+  }
+  return &l->items[low].knows;
 }
 
 bool is_same_exchange(const rank_plan *r, uint32_t first, uint32_t second)
@@ -450,8 +573,9 @@ bool is_same_exchange(const rank_plan *r, uint32_t first, uint32_t second)
 static bool other_rank_knows(const plan *p, const plan_order *o, uint32_t rank, uint32_t first,
                              uint32_t second)
 {
-  const progress *others = o->ranks[rank].at[second]->others;
-  uint8_t stream = p->ranks[rank].ops.items[first].stream;
+  const plan_op *ops = p->ranks[rank].ops.items;
+  const progress *others = known_at(&o->ranks[rank], actor_stream(&ops[second]), second)->others;
+  uint8_t stream = ops[first].stream;
   for (uint32_t r = 0; others != NULL && r < p->rank_count; r++)
     for (int s = 0; r != rank && s < DEVICE_STREAMS; s++) {
       const progress *tail = o->ranks[r].others_tail[s];
@@ -467,19 +591,20 @@ static bool other_rank_knows(const plan *p, const plan_order *o, uint32_t rank, 
 static progress known_step_before(const rank_plan *r, const rank_order *o, uint32_t op,
                                   uint16_t except)
 {
-  progress known = o->tail[r->ops.items[op].stream];
+  uint32_t stream = actor_stream(&r->ops.items[op]);
+  const progress *own = &known_at(o, stream, op)->own;
+  progress known = o->tail[stream];
   for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (o->at[op]->own.done_to[s] >= STREAM_BEGUN && !(except >> s & 1))
-      learn_progress(&known, &o->tail[s]);
+    if (own->done_to[s] >= STREAM_BEGUN && !(except >> s & 1)) learn_progress(&known, &o->tail[s]);
   return known;
 }
 
-bool is_implied(const rank_plan *r, const rank_order *o, uint32_t wait)
+bool is_implied(const rank_plan *r, const rank_order *o, const event_wait *wait)
 {
-  assert(o->news != NULL && "asked for");
-  uint16_t news = o->news[wait];
+  uint16_t news = wait->news;
   if (news == 0 || (news & NEWS_OF_STEP) != 0) return news == 0;
-  progress without = known_step_before(r, o, wait, news), with = known_step_before(r, o, wait, 0);
+  progress without = known_step_before(r, o, wait->op, news),
+           with = known_step_before(r, o, wait->op, 0);
   for (int s = 0; s < DEVICE_STREAMS; s++)
     if (with.done_to[s] > without.done_to[s] && with.done_to[s] > STREAM_BEGUN) return false;
   return true;
@@ -491,13 +616,14 @@ bool is_done_step_before(const plan *p, const plan_order *o, uint32_t rank, uint
   const rank_order *r = &o->ranks[rank];
   const plan_op *ops = p->ranks[rank].ops.items;
   uint8_t stream = ops[first].stream;
-  assert(op_runs_on_stream((op_kind)ops[first].kind));
+  assert(op_runs_on_stream((op_kind)ops[first].kind) &&
+         op_runs_on_stream((op_kind)ops[second].kind));
   if (stream == ops[second].stream ||
       r->tail[ops[second].stream].done_to[stream] >= done_with(first))
     return true;
+  const progress *known = &known_at(r, ops[second].stream, second)->own;
   for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (r->at[second]->own.done_to[s] >= STREAM_BEGUN &&
-        r->tail[s].done_to[stream] >= done_with(first))
+    if (known->done_to[s] >= STREAM_BEGUN && r->tail[s].done_to[stream] >= done_with(first))
       return true;
   return other_rank_knows(p, o, rank, first, second);
 }

@@ -18,8 +18,6 @@
 #ifndef OFFSIM_SIM_VERIFY_ORDER_H
 #define OFFSIM_SIM_VERIFY_ORDER_H
 
-#include <assert.h>
-
 #include "sim/verify/communicators.h"
 
 enum { DEVICE_STREAMS = STREAM_HOST };
@@ -54,19 +52,43 @@ typedef struct knowledge {
 /* News: a bit for each stream that has begun this step, and one for ops of this step. */
 #define NEWS_OF_STEP (UINT16_C(1) << DEVICE_STREAMS)
 
+/* What is known from an op on, until the next lesson. */
+typedef struct lesson {
+  uint32_t from;
+  knowledge knows;
+} lesson;
+
+typedef struct lesson_list {
+  lesson *items; /* in order; the first is from op 0 on */
+  uint32_t count;
+} lesson_list;
+
+typedef struct event_record {
+  uint32_t op;
+  bool is_reached;
+  knowledge knows; /* what the op's stream knew then, with its own ops so far */
+} event_record;
+
+#define NO_RECORD UINT32_MAX
+
+typedef struct event_wait {
+  uint32_t op, event;
+  uint16_t news; /* what the op says that was not known (NEWS_OF_STEP), if that was asked for */
+} event_wait;
+
 typedef struct rank_order {
   uint32_t streams; /* that run ops, a bit each: few of all */
-  /* By op: what is done when the op begins; for a WAIT, SEND or RECV, when it ends; the op itself
-   * does not count. For host ops: what the host thread knows to be done then. Ops in a row that have
-   * learnt nothing share one, whose part about their own stream is that of the first. */
-  const knowledge **at;
-  uint32_t *record_of; /* by event: the op that records it, NO_OP */
-  uint32_t *waits;     /* ops that wait for events, the host's too, in order */
-  uint32_t *messages;  /* ops that send or receive, in order */
-  uint32_t wait_count, message_count;
-  /* By op: what a WAIT or HOST_WAIT says that was not known (NEWS_OF_STEP); NULL: not asked for. */
-  uint16_t *news;
-  progress end; /* what the compute stream and the host thread know to be done at the end */
+  /* By stream: what is done when an op begins; for a WAIT, SEND or RECV, when it ends; the op itself does not
+   * count. What it says of the stream itself may be that of earlier ops. By STREAM_HOST: what the host thread
+   * knows to be done. From an op on that never begins: nothing. */
+  lesson_list lessons[STREAMS];
+  /* In program order; the host's waits, too. */
+  event_record *records;
+  event_wait *waits;
+  uint32_t *messages; /* ops that send or receive */
+  uint32_t record_count, wait_count, message_count;
+  uint32_t *record_of; /* by event: its number in `records`, NO_RECORD */
+  progress end;        /* what the compute stream and the host thread know to be done at the end */
   /* What each stream and the host thread know at the end. A stream includes what the host thread
    * knows: whatever the next step issues comes after that. Others: as above. */
   progress tail[STREAMS];
@@ -80,8 +102,23 @@ typedef struct plan_order {
 } plan_order;
 
 /* From `a`, with the news of waits if `news` is set. An event that is waited for before it is recorded in
- * program order orders nothing, as in CUDA. */
-plan_order plan_order_new(const plan *p, bool news, arena *a);
+ * program order orders nothing, as in CUDA. The result does not depend on `threads`, at least 1. */
+plan_order plan_order_new(const plan *p, bool news, uint32_t threads, arena *a);
+
+/* The op that records an event, NO_OP: none. */
+static inline uint32_t record_op(const rank_order *o, uint32_t event)
+{
+  return o->record_of[event] == NO_RECORD ? NO_OP : o->records[o->record_of[event]].op;
+}
+
+/* What an op of the stream, or of STREAM_HOST, knows. */
+const knowledge *known_at(const rank_order *o, uint32_t stream, uint32_t op);
+
+/* The stream of an op, STREAM_HOST if only the host thread runs it. */
+static inline uint32_t actor_stream(const plan_op *o)
+{
+  return op_runs_on_stream((op_kind)o->kind) ? o->stream : STREAM_HOST;
+}
 
 /* Whether the iteration builds the model: then no step comes before it, and it is not repeated. */
 bool is_first_step(const rank_plan *p);
@@ -89,20 +126,8 @@ bool is_first_step(const rank_plan *p);
 /* Whether two messages of one stream are of the same exchange, in no order among themselves. */
 bool is_same_exchange(const rank_plan *r, uint32_t first, uint32_t second);
 
-/* Whether op `first` of the rank is done when `second` begins, which a stream runs and which comes
- * later in program order. */
-static inline bool is_done_before(const rank_plan *r, const rank_order *o, uint32_t first,
-                                  uint32_t second)
-{
-  const plan_op *a = &r->ops.items[first];
-  assert(first < second);
-  if (a->stream == r->ops.items[second].stream)
-    return !(op_is_message((op_kind)a->kind) && is_same_exchange(r, first, second));
-  return o->at[second]->own.done_to[a->stream] >= done_with(first);
-}
-
-/* Whether a WAIT or HOST_WAIT is for something that is certainly done by then anyway. Needs the news. */
-bool is_implied(const rank_plan *r, const rank_order *o, uint32_t wait);
+/* Whether a wait is for something that is certainly done by then anyway. Needs the news. */
+bool is_implied(const rank_plan *r, const rank_order *o, const event_wait *wait);
 
 /* Whether op `first` of the rank in a step is done when `second` begins in the step after, which
  * issues the same ops. */

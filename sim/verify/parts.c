@@ -1,5 +1,7 @@
 #include "sim/verify/parts.h"
 
+#include <assert.h>
+
 const byte_range *bytes_of_views(const plan *p, arena *a)
 {
   byte_range *bytes = ARENA_ARRAY(a, byte_range, p->views.count);

@@ -56,16 +56,15 @@ static void report(verification *v, finding_kind kind, uint32_t rank, uint32_t f
                             .reused = NO_BUFFER });
 }
 
-static void look_at_wait(verification *v, uint32_t rank, uint32_t index, bool *awaited)
+static void look_at_wait(verification *v, uint32_t rank, const event_wait *wait, bool *awaited)
 {
   const rank_order *o = &v->order.ranks[rank];
-  uint32_t event = v->plan->ranks[rank].ops.items[index].arg;
-  uint32_t record = o->record_of[event];
-  awaited[event] = true;
-  if (record == NO_OP || record > index)
-    report(v, FINDING_WAIT_BEFORE_RECORD, rank, record, index);
-  else if (!v->errors_alone && is_implied(&v->plan->ranks[rank], o, index))
-    report(v, FINDING_IMPLIED_WAIT, rank, record, index);
+  uint32_t record = record_op(o, wait->event);
+  awaited[wait->event] = true;
+  if (record == NO_OP || record > wait->op)
+    report(v, FINDING_WAIT_BEFORE_RECORD, rank, record, wait->op);
+  else if (!v->errors_alone && is_implied(&v->plan->ranks[rank], o, wait))
+    report(v, FINDING_IMPLIED_WAIT, rank, record, wait->op);
 }
 
 static void look_at_waits(verification *v, uint32_t rank, arena *a)
@@ -74,10 +73,10 @@ static void look_at_waits(verification *v, uint32_t rank, arena *a)
   const rank_order *o = &v->order.ranks[rank];
   bool *awaited = ARENA_ARRAY(a, bool, p->events);
   for (uint32_t i = 0; i < o->wait_count; i++)
-    look_at_wait(v, rank, o->waits[i], awaited);
+    look_at_wait(v, rank, &o->waits[i], awaited);
   for (uint32_t e = 0; e < p->events && !v->errors_alone; e++)
-    if (!awaited[e] && o->record_of[e] != NO_OP)
-      report(v, FINDING_UNUSED_EVENT, rank, NO_OP, o->record_of[e]);
+    if (!awaited[e] && o->record_of[e] != NO_RECORD)
+      report(v, FINDING_UNUSED_EVENT, rank, NO_OP, record_op(o, e));
 }
 
 /* Of a rank's messages. */
@@ -321,10 +320,10 @@ static void take_findings(verification *v, verification *of_rank)
   verification_release(of_rank);
 }
 
-static verification new_verification(const plan *p, bool errors_alone, arena *a)
+static verification new_verification(const plan *p, bool errors_alone, uint32_t threads, arena *a)
 {
   verification v = { .plan = p,
-                     .order = plan_order_new(p, !errors_alone, a),
+                     .order = plan_order_new(p, !errors_alone, threads, a),
                      .seen = bytes_of_views(p, a),
                      .errors_alone = errors_alone };
   find_deadlocks(&v, a);
@@ -363,7 +362,7 @@ static void prove_rank(void *context, uint32_t rank)
 /* *early: the turns that come before the cuts differ, but later ones may not. */
 static bool prove(const shortened *s, const plan *before, uint32_t threads, bool *early, arena *a)
 {
-  verification v = new_verification(&s->plan, true, a);
+  verification v = new_verification(&s->plan, true, threads, a);
   atomic_bool fails = false;
   proof x = { &v, before, s, ARENA_ARRAY(a, bool, s->plan.rank_count), &fails };
   *early = !v.stuck && !order_repeats(s, &v.order, a);
@@ -410,7 +409,7 @@ static void verify_ranks(verification *v, const plan *before, uint32_t threads, 
 
 void verify_plan(verification *v, const plan *p, const plan *before, uint32_t threads, arena *a)
 {
-  *v = new_verification(p, false, a);
+  *v = new_verification(p, false, threads, a);
   verify_ranks(v, before, threads, a);
 }
 
@@ -418,7 +417,7 @@ void verify_errors(verification *v, const plan *p, const plan *before, uint32_t 
 {
   *v = (verification){ .plan = p, .errors_alone = true, .safe = true };
   if (plan_is_safe_by_turns(p, before, threads)) return;
-  *v = new_verification(p, true, a);
+  *v = new_verification(p, true, threads, a);
   verify_ranks(v, before, threads, a);
 }
 
@@ -435,7 +434,7 @@ bool plan_first_error(finding *first, const plan *p, const plan *before)
 {
   if (plan_is_safe_by_turns(p, before, 1)) return false;
   arena scratch = { 0 };
-  verification v = new_verification(p, true, &scratch);
+  verification v = new_verification(p, true, 1, &scratch);
   verifying x = { &v, before, NULL };
   bool found = has_error(first, &v);
   for (uint32_t r = 0; !found && r < p->rank_count; r++) {
