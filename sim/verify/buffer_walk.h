@@ -68,6 +68,7 @@ typedef struct rank_walk {
   verification *v;
   const rank_plan *plan;
   const rank_order *order;
+  const op_gap *gap;
   uint32_t rank, keys;
   const knowledge *known;   /* what the op at hand knows */
   uint32_t lesson[STREAMS]; /* by stream: that of its last op */
@@ -82,6 +83,7 @@ typedef struct rank_walk {
   early_use_array first_writes; /* of device buffers that the step allocates, until ... */
   bool settled[DEVICE_STREAMS]; /* ... the stream knows that the step before is over */
   bool reported;                /* something, be it advice */
+  bool unknown;                 /* an op after the gap uses a buffer that has no name before it */
 } rank_walk;
 
 /* What an op sees of its operand number `i`. */

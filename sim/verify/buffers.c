@@ -43,6 +43,14 @@ static void find_known(rank_walk *w, uint32_t stream, uint32_t op)
   w->known = &l->items[at].knows;
 }
 
+/* The buffer that the op at hand calls so, NO_BUFFER: unknown. */
+static uint32_t name_here(rank_walk *w, uint32_t op, uint32_t buffer)
+{
+  uint32_t name = gap_name(w->gap, &w->gap->buffers, op, buffer);
+  w->unknown |= name == NO_BUFFER;
+  return name;
+}
+
 /* ---- pools --------------------------------------------------------------------------------- */
 
 static uint32_t new_cell(rank_walk *w, uint32_t buffer)
@@ -106,10 +114,11 @@ static void report_mark(rank_walk *w, finding_kind kind, uint32_t stream, uint32
 }
 
 /* The block is free for the pool's next request, after the named streams are done with it. */
-static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
+static void give_block(rank_walk *w, uint32_t buffer, const plan_op *op, uint32_t index)
 {
-  cell *c = &w->cells.items[w->cell_of[op->arg]];
-  assert(!c->freed && c->buffer == op->arg);
+  if (buffer == NO_BUFFER) return;
+  cell *c = &w->cells.items[w->cell_of[buffer]];
+  assert(!c->freed && c->buffer == buffer);
   former_uses *returned = &w->returned[op->stream];
   const part *all = &w->parts.items[c->parts];
   uses u;
@@ -128,11 +137,11 @@ static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
     if (named && !knows_use(&w->order->end, s, last[s]))
       report_mark(w, FINDING_NEVER_REUSABLE, s, last[s], index);
     if (named || last[s] <= returned->on[s].op) continue;
-    returned->on[s] = (former_use){ last[s], op->arg };
+    returned->on[s] = (former_use){ last[s], buffer };
     returned->users |= UINT32_C(1) << s;
   }
   c->freed = true;
-  if (!c->lasting) *ARRAY_PUSH(&w->unused) = w->cell_of[op->arg];
+  if (!c->lasting) *ARRAY_PUSH(&w->unused) = w->cell_of[buffer];
 }
 
 /* A freed file is gone at once, so the host must know that no op uses it. Memory that is not
@@ -149,6 +158,7 @@ static void check_gone(rank_walk *w, uint32_t buffer, uint32_t index)
 
 static void give_host_buffer(rank_walk *w, uint32_t buffer, uint32_t index)
 {
+  if (buffer == NO_BUFFER) return;
   const plan_buffer *b = &w->plan->buffers.items[buffer];
   assert(!w->cells.items[w->cell_of[buffer]].freed && "freed once");
   w->cells.items[w->cell_of[buffer]].freed = true;
@@ -325,10 +335,14 @@ static void use_operands(rank_walk *w, const plan_op *op, uint32_t index)
 {
   find_known(w, op->stream, index);
   const operand_array *operands = &w->plan->operands; /* empty where no op has one */
-  for (uint32_t i = 0; i < op->reads; i++)
-    read_buffer(w, operands->items[op->operands + i], operand_bytes(w, op, i), index);
-  for (uint32_t i = op->reads; i < (uint32_t)op->reads + op->writes; i++)
-    write_buffer(w, operands->items[op->operands + i], operand_bytes(w, op, i), index);
+  for (uint32_t i = 0; i < (uint32_t)op->reads + op->writes; i++) {
+    uint32_t buffer = name_here(w, index, operands->items[op->operands + i]);
+    if (buffer == NO_BUFFER) continue;
+    if (i < op->reads)
+      read_buffer(w, buffer, operand_bytes(w, op, i), index);
+    else
+      write_buffer(w, buffer, operand_bytes(w, op, i), index);
+  }
 }
 
 static void walk_ops(rank_walk *w, uint32_t begin, uint32_t end)
@@ -338,9 +352,9 @@ static void walk_ops(rank_walk *w, uint32_t begin, uint32_t end)
     prefetch_ops(w->plan, i);
     switch ((op_kind)op->kind) {
     case OP_ALLOC: take_block(w, op->arg); break;
-    case OP_FREE: give_block(w, op, i); break;
+    case OP_FREE: give_block(w, name_here(w, i, op->arg), op, i); break;
     case OP_HOST_ALLOC: take_host_buffer(w, op->arg); break;
-    case OP_HOST_FREE: give_host_buffer(w, op->arg, i); break;
+    case OP_HOST_FREE: give_host_buffer(w, name_here(w, i, op->arg), i); break;
     case OP_KERNEL:
     case OP_COLLECTIVE:
     case OP_D2H:
@@ -362,12 +376,20 @@ static void walk_ops(rank_walk *w, uint32_t begin, uint32_t end)
   }
 }
 
-static uint32_t key_count(const rank_plan *p)
+static uint32_t highest_key(const rank_plan *p, uint32_t begin, uint32_t end)
 {
   uint32_t most = 0;
-  for (uint32_t b = 0; b < p->buffers.count; b++)
+  for (uint32_t b = begin; b < end; b++)
     if (p->buffers.items[b].host_key > most) most = p->buffers.items[b].host_key;
-  return most + 1;
+  return most;
+}
+
+/* Buffers of the turns left out have the keys of earlier ones. */
+static uint32_t key_count(const rank_plan *p, const op_gap *gap)
+{
+  uint32_t early = highest_key(p, 0, gap->buffers.before);
+  uint32_t late = highest_key(p, gap->buffers.after, p->buffers.count);
+  return (early > late ? early : late) + 1;
 }
 
 /* A page-locked resident with a key is a spare of its pool. So are the buffers that the previous
@@ -430,10 +452,13 @@ static uint32_t *pools_left_by(const rank_plan *p, uint32_t keys, arena *a)
 static rank_walk walk_new(verification *v, uint32_t rank, const plan *before, arena *a)
 {
   const rank_plan *p = &v->plan->ranks[rank];
-  uint32_t keys = key_count(p);
-  rank_walk w = { .v = v, .plan = p, .order = &v->order.ranks[rank], .rank = rank, .keys = keys };
-  w.taken_as = ARENA_ARRAY(a, uint32_t, p->buffers.count);
-  w.cell_of = ARENA_ARRAY(a, uint32_t, p->buffers.count);
+  const op_gap *gap = &v->gaps[rank];
+  uint32_t keys = key_count(p, gap);
+  rank_walk w = {
+    .v = v, .plan = p, .gap = gap, .order = &v->order.ranks[rank], .rank = rank, .keys = keys
+  };
+  w.taken_as = ARENA_UNSET_ARRAY(a, uint32_t, p->buffers.count);
+  w.cell_of = ARENA_UNSET_ARRAY(a, uint32_t, p->buffers.count);
   w.returned = ARENA_ARRAY(a, former_uses, DEVICE_STREAMS);
   w.pools = ARENA_ARRAY(a, host_queue, keys);
   begin_with_spares(&w, pools_left_by(before == NULL ? NULL : &before->ranks[rank], keys, a), keys);
@@ -490,9 +515,10 @@ bool has_no_buffer_races(verification *v, uint32_t rank, const plan *before, ran
   if (good) good = walk_state_moves(&earlier, &at_cut, c) && moves_are_safe(&c->moves);
   c->differs = !w.reported && !good;
   if (good) {
-    walk_ops(&w, c->at, w.plan->ops.count);
+    walk_ops(&w, w.gap->end, w.plan->ops.count);
     end_step(&w, a);
-    good = !w.reported && leaves_to_early_ones(&w, &earlier, &at_cut);
+    c->differs = w.unknown;
+    good = !w.unknown && !w.reported && leaves_to_early_ones(&w, &earlier, &at_cut);
   }
   walk_state_release(&earlier);
   walk_state_release(&at_cut);

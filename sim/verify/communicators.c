@@ -116,13 +116,13 @@ static void find_peers(const plan *p, const plan_call *call, uint32_t rank, rost
   }
 }
 
-static void call_the_roll(communicators *c, const plan *p, uint32_t rank,
+static void call_the_roll(communicators *c, const plan *p, uint32_t rank, const op_gap *gap,
                           const uint32_t *first_call, arena *a)
 {
   const op_array *ops = &p->ranks[rank].ops;
   roster *rosters = c->rosters[rank] = ARENA_ARRAY(a, roster, c->count);
   bool *unmet = ARENA_ARRAY(a, bool, c->count);
-  for (uint32_t i = 0; i < ops->count; i++) {
+  for (uint32_t i = 0; i < ops->count; i = op_after(gap, i)) {
     uint32_t k = communicator_of(c, &ops->items[i]);
     if (k != NO_COMMUNICATOR) rosters[k].count++;
   }
@@ -131,7 +131,7 @@ static void call_the_roll(communicators *c, const plan *p, uint32_t rank,
     rosters[k].ops = ARENA_ARRAY(a, uint32_t, rosters[k].count);
     rosters[k].count = 0;
   }
-  for (uint32_t i = 0; i < ops->count; i++) {
+  for (uint32_t i = 0; i < ops->count; i = op_after(gap, i)) {
     uint32_t k = communicator_of(c, &ops->items[i]);
     if (k == NO_COMMUNICATOR) continue;
     rosters[k].ops[rosters[k].count++] = i;
@@ -139,7 +139,7 @@ static void call_the_roll(communicators *c, const plan *p, uint32_t rank,
   }
 }
 
-communicators communicators_of(const plan *p, arena *a)
+communicators communicators_of(const plan *p, const op_gap *gaps, arena *a)
 {
   communicators c = { .of_call = ARENA_ARRAY(a, uint32_t, p->calls.count) };
   uint32_t *first_call = ARENA_ARRAY(a, uint32_t, p->calls.count);
@@ -147,7 +147,7 @@ communicators communicators_of(const plan *p, arena *a)
   c.unmet = ARENA_ARRAY(a, uint64_t, p->rank_count);
   number_communicators(&c, p, first_call);
   for (uint32_t r = 0; c.count > 0 && r < p->rank_count; r++)
-    call_the_roll(&c, p, r, first_call, a);
+    call_the_roll(&c, p, r, &gaps[r], first_call, a);
   return c;
 }
 

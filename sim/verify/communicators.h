@@ -10,7 +10,7 @@
 #ifndef OFFSIM_SIM_VERIFY_COMMUNICATORS_H
 #define OFFSIM_SIM_VERIFY_COMMUNICATORS_H
 
-#include "sim/plan/plan.h"
+#include "sim/verify/gap.h"
 
 /* The collectives of one communicator that one rank issues. */
 typedef struct roster {
@@ -29,7 +29,8 @@ typedef struct communicators {
 
 #define NO_COMMUNICATOR UINT32_MAX
 
-communicators communicators_of(const plan *p, arena *a);
+/* Of the ops that are not left out. */
+communicators communicators_of(const plan *p, const op_gap *gaps, arena *a);
 
 /* The position of one of its ops. */
 uint32_t roster_turn(const roster *r, uint32_t op);

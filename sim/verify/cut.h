@@ -52,16 +52,15 @@ typedef struct rank_cut {
 } rank_cut;
 
 typedef struct shortened {
-  const plan *whole;
-  plan plan;         /* its own are the ranks' ops, operands and buffers */
+  const plan *plan;
   rank_cut *cuts;    /* [rank_count] */
+  op_gap *gaps;      /* [rank_count], from the cuts on */
   uint32_t left_out; /* turns */
 } shortened;
 
-/* The plan repeats; each rank keeps at least `turns` before its cut, of which the last is compared with the
- * one before. False: too little of it repeats. Release it in either case, before `a`. */
+/* The plan, which outlives the result, repeats; each rank keeps at least `turns` before its cut, of which the
+ * last is compared with the one before. False: too little of it repeats. */
 bool plan_shorten(shortened *s, const plan *p, uint32_t turns, arena *a);
-void shortened_release(shortened *s);
 
 /* The first op of the turn before the cut. */
 static inline uint32_t turn_before(const rank_cut *c)

@@ -42,7 +42,7 @@ static bool others_move(order_turn *t, const progress *before, const progress *a
   if (after == NULL) return false;
   t->others[0] = before;
   t->others[1] = after;
-  for (uint32_t r = 0; r < t->of->plan.rank_count; r++)
+  for (uint32_t r = 0; r < t->of->plan->rank_count; r++)
     if (r != t->rank && !progress_moves(&t->of->cuts[r].moves, &before[r], &after[r], STREAM_HOST))
       return false;
   return true;
@@ -67,7 +67,7 @@ static uint32_t last_work(const rank_plan *r, uint32_t op)
 /* What a stream itself has done by its ops `before` and `after`. */
 static bool work_moves(order_turn *t, uint32_t before, uint32_t after)
 {
-  const rank_plan *r = &t->of->plan.ranks[t->rank];
+  const rank_plan *r = &t->of->plan->ranks[t->rank];
   uint32_t x = last_work(r, before), y = last_work(r, after);
   if (x == NO_OP) return true;
   if (y == NO_OP) return false;
@@ -91,7 +91,7 @@ static void last_ops(const rank_plan *r, uint32_t streams, uint32_t begin, uint3
 /* A stream that has no ops in a turn knows what it has always known. Its own ops are done in order. */
 static bool streams_repeat(order_turn *t)
 {
-  const rank_plan *r = &t->of->plan.ranks[t->rank];
+  const rank_plan *r = &t->of->plan->ranks[t->rank];
   const rank_cut *c = &t->of->cuts[t->rank];
   uint32_t before[STREAMS], after[STREAMS];
   last_ops(r, t->order->streams, 0, turn_before(c), before);
@@ -112,7 +112,7 @@ static bool streams_repeat(order_turn *t)
 static void mark_awaited(const order_turn *t, bool *awaited)
 {
   const rank_cut *c = &t->of->cuts[t->rank];
-  const rank_plan *whole = &t->of->whole->ranks[t->rank];
+  const rank_plan *whole = &t->of->plan->ranks[t->rank];
   uint32_t begin = c->at, found = 1;
   for (uint32_t turn = 0; turn < t->of->left_out && found > 0; turn++, begin += c->repeat->ops) {
     found = 0;
@@ -133,7 +133,7 @@ static bool event_moves(order_turn *t, uint32_t before, uint32_t after)
   uint32_t x = t->order->record_of[before], y = t->order->record_of[after];
   if (x == NO_RECORD || y == NO_RECORD) return false;
   const event_record *now = &t->order->records[y], *earlier = &t->order->records[x];
-  uint8_t stream = t->of->plan.ranks[t->rank].ops.items[earlier->op].stream;
+  uint8_t stream = t->of->plan->ranks[t->rank].ops.items[earlier->op].stream;
   return knowledge_moves(t, &earlier->knows, &now->knows, stream) &&
          work_moves(t, earlier->op, now->op);
 }
@@ -159,7 +159,7 @@ static bool meets_other_ranks(const order_turn *t, const communicators *m)
 {
   const rank_cut *c = &t->of->cuts[t->rank];
   for (uint32_t i = turn_before(c); m->count > 0 && i < c->at; i++) {
-    const plan_op *o = &t->of->plan.ranks[t->rank].ops.items[i];
+    const plan_op *o = &t->of->plan->ranks[t->rank].ops.items[i];
     if (o->kind == OP_COLLECTIVE && m->of_call[o->arg] != NO_COMMUNICATOR) return true;
   }
   return false;
@@ -167,9 +167,10 @@ static bool meets_other_ranks(const order_turn *t, const communicators *m)
 
 bool order_repeats(const shortened *s, const plan_order *o, arena *a)
 {
-  for (uint32_t r = 0; r < s->plan.rank_count; r++) {
+  for (uint32_t r = 0; r < s->plan->rank_count; r++) {
     order_turn t = { .of = s, .order = &o->ranks[r], .rank = r };
-    if (meets_other_ranks(&t, &o->communicators) || !streams_repeat(&t) || !events_repeat(&t, a))
+    if (t.order->unknown || meets_other_ranks(&t, &o->communicators) || !streams_repeat(&t) ||
+        !events_repeat(&t, a))
       return false;
   }
   return true;

@@ -215,9 +215,7 @@ void find_deadlocks(verification *v, arena *a)
 {
   uint32_t actors = v->plan->rank_count * STREAMS;
   search s = { .v = v };
-  for (uint32_t r = 0; r < v->plan->rank_count; r++)
-    for (uint32_t k = 0; k < STREAMS; k++)
-      v->stuck |= v->order.ranks[r].stuck[k] != NO_OP;
+  v->stuck = is_stuck(&v->order, v->plan->rank_count);
   if (!v->stuck) return;
   find_messages(&s, a);
   s.seen = ARENA_ARRAY(a, uint8_t, actors);

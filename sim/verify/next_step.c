@@ -83,14 +83,17 @@ static uint32_t *find_predecessors(const rank_walk *w, arena *a)
   const rank_plan *p = w->plan;
   uint32_t *left_as = ARENA_ARRAY(a, uint32_t, p->residents);
   kept *begin = ARENA_ARRAY(a, kept, p->residents);
-  kept *end = ARENA_ARRAY(a, kept, p->buffers.count - p->residents);
+  kept *end = ARENA_ARRAY(a, kept, w->cells.count);
   uint32_t begins = 0, ends = 0;
   for (uint32_t b = 0; b < p->residents; b++) {
     left_as[b] = is_alive(w, b) ? b : NO_BUFFER;
     if (left_as[b] == NO_BUFFER) begin[begins++] = kept_buffer(w, b);
   }
-  for (uint32_t b = p->residents; begins > 0 && b < p->buffers.count; b++)
-    if (is_alive(w, b) && p->buffers.items[b].host_key == 0) end[ends++] = kept_buffer(w, b);
+  for (uint32_t i = 0; begins > 0 && i < w->cells.count; i++) {
+    const cell *c = &w->cells.items[i];
+    if (c->freed || c->buffer == NO_BUFFER || c->buffer < p->residents) continue;
+    if (p->buffers.items[c->buffer].host_key == 0) end[ends++] = kept_buffer(w, c->buffer);
+  }
   qsort(begin, begins, sizeof *begin, order_of_kept);
   qsort(end, ends, sizeof *end, order_of_kept);
   match(begin, begins, end, ends, order_of_name, left_as);

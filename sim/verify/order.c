@@ -33,6 +33,7 @@ typedef struct actor {
 
 typedef struct rank_state {
   const rank_plan *plan;
+  const op_gap *gap;
   rank_order *out;
   uint32_t number;
   actor actors[STREAMS];
@@ -50,6 +51,7 @@ typedef struct meetings {
 
 typedef struct ordering {
   const plan *plan;
+  const op_gap *gaps; /* by rank */
   rank_state *ranks;
   rank_order *out; /* by rank */
   /* By message, for sender and receiver: what the side knew about all ranks when it reached the
@@ -148,8 +150,11 @@ static void add_step(rank_state *r, uint32_t stream, uint32_t op, uint32_t numbe
 static void add_wait(rank_state *r, uint32_t stream, uint32_t op)
 {
   rank_order *out = r->out;
-  uint32_t event = r->plan->ops.items[op].arg;
-  assert(event < r->plan->events);
+  uint32_t event = gap_name(r->gap, &r->gap->events, op, r->plan->ops.items[op].arg);
+  if (event == NO_ID) {
+    out->unknown = true;
+    return;
+  }
   add_step(r, stream, op, out->wait_count, false);
   out->waits[out->wait_count++] = (event_wait){ .op = op, .event = event };
 }
@@ -197,17 +202,16 @@ static void add_op(const ordering *o, rank_state *r, uint32_t op)
   if (op_is_message(kind)) add_message(r, stream, op);
 }
 
-static void find_steps(const ordering *o, rank_state *r)
+/* Of ops [begin, end). */
+static void find_steps(const ordering *o, rank_state *r, uint32_t begin, uint32_t end)
 {
   const uint32_t steps = 1u << OP_WAIT | 1u << OP_HOST_WAIT | 1u << OP_HOST_READ | 1u << OP_RECORD |
                          1u << OP_COLLECTIVE | 1u << OP_SEND | 1u << OP_RECV;
-  for (uint32_t i = 0; i < r->plan->ops.count; i++) {
+  for (uint32_t i = begin; i < end; i++) {
     const plan_op *op = &r->plan->ops.items[i];
     if (steps >> op->kind & 1) add_op(o, r, i);
     if (op_works((op_kind)op->kind)) r->actors[op->stream].done = done_with(i);
   }
-  for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
-    if (r->actors[s].done > 0 || r->actors[s].steps > 0) r->out->streams |= UINT32_C(1) << s;
 }
 
 /* ---- one rank ------------------------------------------------------------------------------ */
@@ -459,13 +463,20 @@ bool is_first_step(const rank_plan *p)
   return false;
 }
 
+static void count_kinds(uint32_t of_kind[OP_KINDS], const rank_plan *r, uint32_t begin,
+                        uint32_t end)
+{
+  for (uint32_t i = begin; i < end; i++)
+    of_kind[r->ops.items[i].kind]++;
+}
+
 /* Makes room for the rank's steps and what they say. */
 static void make_room(rank_state *r)
 {
   rank_order *out = r->out;
   uint32_t of_kind[OP_KINDS] = { 0 };
-  for (uint32_t i = 0; i < r->plan->ops.count; i++)
-    of_kind[r->plan->ops.items[i].kind]++;
+  count_kinds(of_kind, r->plan, 0, r->gap->begin);
+  count_kinds(of_kind, r->plan, r->gap->end, r->plan->ops.count);
   uint32_t records = of_kind[OP_RECORD], messages = of_kind[OP_SEND] + of_kind[OP_RECV];
   uint32_t waits = of_kind[OP_WAIT] + of_kind[OP_HOST_WAIT] + of_kind[OP_HOST_READ];
   out->records = ARENA_UNSET_ARRAY(&r->memory, event_record, records);
@@ -493,11 +504,17 @@ static void open_rank(void *context, uint32_t number)
 {
   const ordering *o = context;
   rank_state *r = &o->ranks[number];
-  *r = (rank_state){ .plan = &o->plan->ranks[number], .out = &o->out[number], .number = number };
+  *r = (rank_state){ .plan = &o->plan->ranks[number],
+                     .gap = &o->gaps[number],
+                     .out = &o->out[number],
+                     .number = number };
   for (uint32_t s = 0; s < STREAMS; s++)
     r->actors[s].next = r->actors[s].last = NO_STEP;
   make_room(r);
-  find_steps(o, r);
+  find_steps(o, r, 0, r->gap->begin);
+  find_steps(o, r, r->gap->end, r->plan->ops.count);
+  for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
+    if (r->actors[s].done > 0 || r->actors[s].steps > 0) r->out->streams |= UINT32_C(1) << s;
   bool follows = !is_first_step(r->plan);
   for (uint32_t s = 0; s < STREAMS; s++)
     open_actor(r, s, follows);
@@ -512,13 +529,16 @@ static void open_meetings(ordering *o, uint32_t rank)
         ARENA_ARRAY(o->memory, const progress *, c->rosters[rank][k].count);
 }
 
-plan_order plan_order_new(const plan *p, bool news, uint32_t threads, arena *a)
+plan_order plan_order_new(const plan *p, const op_gap *gaps, bool news, uint32_t threads, arena *a)
 {
   plan_order made = { .ranks = ARENA_ARRAY(a, rank_order, p->rank_count),
-                      .communicators = communicators_of(p, a) };
-  ordering o = {
-    .plan = p, .out = made.ranks, .memory = a, .news = news, .communicators = &made.communicators
-  };
+                      .communicators = communicators_of(p, gaps, a) };
+  ordering o = { .plan = p,
+                 .gaps = gaps,
+                 .out = made.ranks,
+                 .memory = a,
+                 .news = news,
+                 .communicators = &made.communicators };
   o.ranks = ARENA_ARRAY(a, rank_state, p->rank_count);
   o.messages = arena_alloc(a, p->messages.count, sizeof *o.messages);
   o.meetings = ARENA_ARRAY(a, meetings *, p->rank_count);
@@ -536,6 +556,14 @@ plan_order plan_order_new(const plan *p, bool news, uint32_t threads, arena *a)
   for (uint32_t r = 0; r < p->rank_count; r++)
     close_rank(&o, &o.ranks[r]);
   return made;
+}
+
+bool is_stuck(const plan_order *o, uint32_t ranks)
+{
+  for (uint32_t r = 0; r < ranks; r++)
+    for (uint32_t s = 0; s < STREAMS; s++)
+      if (o->ranks[r].stuck[s] != NO_OP) return true;
+  return false;
 }
 
 const knowledge *known_at(const rank_order *o, uint32_t stream, uint32_t op)

@@ -72,7 +72,7 @@ typedef struct event_record {
 #define NO_RECORD UINT32_MAX
 
 typedef struct event_wait {
-  uint32_t op, event;
+  uint32_t op, event; /* after the gap: its name before it */
   uint16_t news; /* what the op says that was not known (NEWS_OF_STEP), if that was asked for */
 } event_wait;
 
@@ -93,6 +93,7 @@ typedef struct rank_order {
    * knows: whatever the next step issues comes after that. Others: as above. */
   progress tail[STREAMS];
   const progress *others_tail[STREAMS];
+  bool unknown;            /* an event that is waited for after the gap has no name before it */
   uint32_t stuck[STREAMS]; /* by stream, and for the host: the op that never ends, NO_OP: none */
 } rank_order;
 
@@ -101,9 +102,13 @@ typedef struct plan_order {
   communicators communicators;
 } plan_order;
 
-/* From `a`, with the news of waits if `news` is set. An event that is waited for before it is recorded in
- * program order orders nothing, as in CUDA. The result does not depend on `threads`, at least 1. */
-plan_order plan_order_new(const plan *p, bool news, uint32_t threads, arena *a);
+/* From `a`, of the ops that are not left out; with the news of waits if `news` is set. An event that is
+ * waited for before it is recorded in program order orders nothing, as in CUDA. The result does not depend
+ * on `threads`, at least 1. */
+plan_order plan_order_new(const plan *p, const op_gap *gaps, bool news, uint32_t threads, arena *a);
+
+/* Whether an op never ends. */
+bool is_stuck(const plan_order *o, uint32_t ranks);
 
 /* The op that records an event, NO_OP: none. */
 static inline uint32_t record_op(const rank_order *o, uint32_t event)

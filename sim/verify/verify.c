@@ -181,26 +181,32 @@ static bool is_alike(const kept *a, const kept *b)
   return a->stream == b->stream && a->purpose == b->purpose && a->bytes == b->bytes;
 }
 
+/* By buffer, in ops [begin, end): whether it is alive, and the op that has allocated it. */
+static void keep_alive(const rank_plan *p, const op_gap *gap, uint32_t begin, uint32_t end,
+                       bool *alive, uint32_t *made)
+{
+  for (uint32_t i = begin; i < end; i++) {
+    const plan_op *o = &p->ops.items[i];
+    if (!op_is_memory((op_kind)o->kind)) continue;
+    bool taken = o->kind == OP_ALLOC || o->kind == OP_HOST_ALLOC;
+    uint32_t buffer = gap_name(gap, &gap->buffers, i, o->arg);
+    assert(alive[buffer] != taken);
+    alive[buffer] = taken;
+    if (taken) made[buffer] = i;
+  }
+}
+
 /* Whether each buffer is alive at the end. `made`: by buffer, the op that allocated it, NO_OP for
  * residents. */
-static bool *find_alive(const rank_plan *p, uint32_t *made, arena *a)
+static bool *find_alive(const rank_plan *p, const op_gap *gap, uint32_t *made, arena *a)
 {
   bool *alive = ARENA_ARRAY(a, bool, p->buffers.count);
   for (uint32_t b = 0; b < p->residents; b++) {
     alive[b] = true;
     made[b] = NO_OP;
   }
-  for (uint32_t i = 0; i < p->ops.count; i++) {
-    const plan_op *o = &p->ops.items[i];
-    if (o->kind == OP_ALLOC || o->kind == OP_HOST_ALLOC) {
-      assert(!alive[o->arg]);
-      alive[o->arg] = true;
-      made[o->arg] = i;
-    } else if (o->kind == OP_FREE || o->kind == OP_HOST_FREE) {
-      assert(alive[o->arg]);
-      alive[o->arg] = false;
-    }
-  }
+  keep_alive(p, gap, 0, gap->begin, alive, made);
+  keep_alive(p, gap, gap->end, p->ops.count, alive, made);
   return alive;
 }
 
@@ -241,8 +247,8 @@ static void find_leaks(verification *v, uint32_t rank, arena *a)
 {
   const rank_plan *p = &v->plan->ranks[rank];
   if (is_first_step(p)) return;
-  uint32_t *made = ARENA_ARRAY(a, uint32_t, p->buffers.count);
-  const bool *alive = find_alive(p, made, a);
+  uint32_t *made = ARENA_UNSET_ARRAY(a, uint32_t, p->buffers.count);
+  const bool *alive = find_alive(p, &v->gaps[rank], made, a);
   kept_array before = collect(p, p->residents, NULL, made);
   kept_array after = collect(p, p->buffers.count, alive, made);
   for (uint32_t i = 0, k = 0; i < after.count; i++) {
@@ -288,6 +294,7 @@ typedef struct verifying {
 static verification new_of_rank(const verifying *x, uint32_t rank)
 {
   verification v = { .plan = x->all->plan,
+                     .gaps = x->all->gaps,
                      .order = x->all->order,
                      .seen = x->all->seen,
                      .errors_alone = x->all->errors_alone,
@@ -322,8 +329,10 @@ static void take_findings(verification *v, verification *of_rank)
 
 static verification new_verification(const plan *p, bool errors_alone, uint32_t threads, arena *a)
 {
+  const op_gap *gaps = no_gaps(p, a);
   verification v = { .plan = p,
-                     .order = plan_order_new(p, !errors_alone, threads, a),
+                     .gaps = gaps,
+                     .order = plan_order_new(p, gaps, !errors_alone, threads, a),
                      .seen = bytes_of_views(p, a),
                      .errors_alone = errors_alone };
   find_deadlocks(&v, a);
@@ -333,9 +342,10 @@ static verification new_verification(const plan *p, bool errors_alone, uint32_t 
 /* ---- shortened plans ------------------------------------------------------------------------ */
 
 typedef struct proof {
-  const verification *of; /* the shortened plan */
+  const shortened *of;
   const plan *before;
-  const shortened *shortened;
+  const plan_order *order;
+  const byte_range *seen;
   bool *holds;        /* by rank */
   atomic_bool *fails; /* one of them does not hold: the others need not be looked at */
 } proof;
@@ -344,11 +354,13 @@ static void prove_rank(void *context, uint32_t rank)
 {
   const proof *x = context;
   if (atomic_load(x->fails)) return;
-  verification v = {
-    .plan = x->of->plan, .order = x->of->order, .seen = x->of->seen, .errors_alone = true
-  };
+  verification v = { .plan = x->of->plan,
+                     .gaps = x->of->gaps,
+                     .order = *x->order,
+                     .seen = x->seen,
+                     .errors_alone = true };
   arena scratch = { 0 };
-  x->holds[rank] = has_no_buffer_races(&v, rank, x->before, &x->shortened->cuts[rank], &scratch);
+  x->holds[rank] = has_no_buffer_races(&v, rank, x->before, &x->of->cuts[rank], &scratch);
   if (x->holds[rank]) {
     find_event_faults(&v, rank, &scratch);
     find_leaks(&v, rank, &scratch);
@@ -359,20 +371,29 @@ static void prove_rank(void *context, uint32_t rank)
   arena_release(&scratch);
 }
 
+static bool prove_ranks(const shortened *s, const plan_order *o, const plan *before,
+                        uint32_t threads, arena *a)
+{
+  uint32_t ranks = s->plan->rank_count, safe = 0;
+  atomic_bool fails = false;
+  proof x = { s, before, o, bytes_of_views(s->plan, a), ARENA_ARRAY(a, bool, ranks), &fails };
+  parallel_for(ranks, threads, prove_rank, &x);
+  for (uint32_t r = 0; r < ranks; r++)
+    safe += x.holds[r];
+  return safe == ranks;
+}
+
 /* *early: the turns that come before the cuts differ, but later ones may not. */
 static bool prove(const shortened *s, const plan *before, uint32_t threads, bool *early, arena *a)
 {
-  verification v = new_verification(&s->plan, true, threads, a);
-  atomic_bool fails = false;
-  proof x = { &v, before, s, ARENA_ARRAY(a, bool, s->plan.rank_count), &fails };
-  *early = !v.stuck && !order_repeats(s, &v.order, a);
-  bool safe = !v.stuck && !*early;
-  if (safe) parallel_for(s->plan.rank_count, threads, prove_rank, &x);
-  for (uint32_t r = 0; r < s->plan.rank_count; r++) {
-    safe = safe && x.holds[r];
+  plan_order o = plan_order_new(s->plan, s->gaps, false, threads, a);
+  *early = false;
+  if (is_stuck(&o, s->plan->rank_count)) return false;
+  *early = !order_repeats(s, &o, a);
+  if (*early) return false;
+  bool safe = prove_ranks(s, &o, before, threads, a);
+  for (uint32_t r = 0; r < s->plan->rank_count; r++)
     *early |= s->cuts[r].differs;
-  }
-  verification_release(&v);
   return safe;
 }
 
@@ -386,7 +407,6 @@ bool plan_is_safe_by_turns(const plan *p, const plan *before, uint32_t threads)
     arena scratch = { 0 };
     shortened s;
     safe = plan_shorten(&s, p, turns, &scratch) && prove(&s, before, threads, &early, &scratch);
-    shortened_release(&s);
     arena_release(&scratch);
   }
   return safe;

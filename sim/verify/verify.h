@@ -85,6 +85,7 @@ typedef struct finding_array {
 
 typedef struct verification {
   const plan *plan;
+  const op_gap *gaps; /* [plan.rank_count]: what is left out of each rank */
   plan_order order;
   const byte_range *seen; /* by row of plan.views, as bytes_of_views (parts.h) */
   finding_array findings; /* by rank, those within a step first, by place of the second op */
