@@ -214,6 +214,9 @@ typedef enum value_source {
   X(attention_block_rows, 0, 0, RATE_NONE,                                                         \
     "queries, in backward keys, of a head that a multiprocessor works on at a time; the last "     \
     "such block ends a block's mean time after an even split would; 0: not known")                 \
+  X(attention_forward_drawn_per_ns, 0, 0, +RATE_ATTENTION,                                         \
+    "random numbers that fused attention draws: dropout adds one for each score; 0: no limit")     \
+  X(attention_backward_drawn_per_ns, 0, 0, +RATE_ATTENTION, "the same, backward")                  \
   X(hbm_bytes_per_us, 1, NEEDED, RATE_NONE, "device memory, as the vendor states it")              \
   X(hbm_reached_permille, 1, NEEDED, +RATE_MEMORY, "part of it that memory-bound kernels reach")   \
   X(strided_elements_per_us, 0, 0, +RATE_MEMORY,                                                   \

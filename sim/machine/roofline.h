@@ -12,6 +12,7 @@
  *              curves; of small heads, operations of larger ones: the exponentials take as long.
  *              Multiprocessors work on blocks of a head's rows, and the last block ends one
  *              block's mean time late, which counts where tensor parallelism leaves few heads.
+ *              Dropout adds the time of a random number for each score.
  * memory       bytes / reached rate + fixed part.
  * collectives  NCCL's algorithms and protocols (nccl_time.h); of machines without the latency of a
  *              step, fixed part + bytes * factor / bus bandwidth, with the factors of nccl-tests.
@@ -52,6 +53,7 @@ typedef struct attention_shape {
   int64_t qk_dim, v_dim;
   bool causal;
   bool backward;
+  bool drops; /* dropout of scores */
 } attention_shape;
 
 int64_t roofline_attention_ps(const machine *mc, roofline_dtype type, const attention_shape *s);
