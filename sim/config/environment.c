@@ -25,6 +25,7 @@ static const variable variables[] = {
   { "NVTE_FLASH_ATTN", VARIABLE_SWITCH, "software.nvte_flash_attn" },
   { "NVTE_FUSED_ATTN", VARIABLE_SWITCH, "software.nvte_fused_attn" },
   { "NVTE_UNFUSED_ATTN", VARIABLE_SWITCH, "software.nvte_unfused_attn" },
+  { "OMP_NUM_THREADS", VARIABLE_NUMBER_OR_NOTHING, "software.omp_num_threads" },
   { "PYTORCH_ALLOC_CONF", VARIABLE_ALLOCATOR, "software.expandable_segments" },
   { "PYTORCH_CUDA_ALLOC_CONF", VARIABLE_ALLOCATOR, "software.expandable_segments" },
   { "WORLD_SIZE", VARIABLE_NUMBER_OR_NOTHING, "parallel.world_size" },

@@ -93,7 +93,9 @@ typedef enum value_source {
   X(duplex_bytes_per_us, 0, NEEDED, +RATE_COPIES,                                                  \
     "sum over the host while both directions copy; 0: no limit")                                   \
   X(arithmetic_bytes_per_us, 1, 25000, +RATE_HOST,                                                 \
-    "host memory that one process's arithmetic reads and writes: an optimizer's step on the host")
+    "host memory that a thread's arithmetic reads and writes: an optimizer's step on the host")    \
+  X(arithmetic_all_bytes_per_us, 1, 125000, +RATE_HOST,                                            \
+    "the same, by the threads of all cores; fewer add up until then")
 
 #define MACHINE_ISSUE_KEYS(X)                                                                      \
   X(kernel_ns, 0, NEEDED, -RATE_HOST, "host time to launch a kernel")                              \

@@ -174,12 +174,24 @@ static int64_t routings_of(const settings *s)
 }
 
 /* The host time of a kernel is that of the program that issues it. */
+/* torchrun sets OMP_NUM_THREADS to 1 if it starts several processes on a host. */
+static int64_t arithmetic_bytes_per_us(const settings *s, const machine *m)
+{
+  int64_t one = m->host.arithmetic_bytes_per_us, all = m->host.arithmetic_all_bytes_per_us;
+  int64_t processes = min_i64(s->parallel.world_size, m->host.gpus);
+  int64_t threads = s->software.omp_num_threads;
+  assert(processes >= 1 && (threads == UNSET || threads >= 1));
+  if (threads == UNSET) return processes == 1 ? max_i64(one, all) : one;
+  return min_i64(threads * one, max_i64(one, all));
+}
+
 const machine *machine_of(const settings *s, const machine *m, arena *a)
 {
   bool bare = s->software.issued_by == ISSUED_BY_OFFSIM;
   machine *own = ARENA_NEW(a, machine);
   *own = bare ? host_without_framework(m) : uses_hf(s) ? host_without_megatron(m) : *m;
   own->routings = routings_of(s);
+  own->host.arithmetic_bytes_per_us = arithmetic_bytes_per_us(s, m);
   return own;
 }
 

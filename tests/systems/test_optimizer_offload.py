@@ -73,6 +73,16 @@ def test_time_of_the_host_and_of_the_link(offsim):
     assert overlapping["step_time_s"] < serial["step_time_s"]
 
 
+@pytest.mark.parametrize("ranks, threads, bytes_per_us", [(1, None, 125000), (2, None, 25700), (1, 1, 25700), (2, 3, 77100),
+                                                          (2, 64, 125000)])
+def test_threads_of_the_host(offsim, ranks, threads, bytes_per_us):
+    """torchrun leaves one process all cores, and gives several one each."""
+    given = [f"world_size={ranks}", f"global_batch_size={4 * ranks}", *([] if threads is None else [f"omp_num_threads={threads}"])]
+    one = predicted(offsim, *ON_HOST, *given, machine="ideal")["host_arithmetic_s"]
+    own = predicted(offsim, *ON_HOST, *given, machine="H100-SXM")["host_arithmetic_s"]
+    assert own / one == pytest.approx(25000 / bytes_per_us, rel=1e-4)
+
+
 def test_states_are_fp32_whatever_the_types(offsim):
     types = ["exp_avg_dtype=bf16", "exp_avg_sq_dtype=bf16"]
     assert predicted(offsim, *ON_HOST, *types)["host_pageable_peak_bytes"] == 8 * sum(elements(4))
