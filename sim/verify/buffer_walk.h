@@ -119,6 +119,10 @@ uint32_t harmful_use(const rank_walk *w, uint32_t buffer, byte_range bytes, uint
  * uses. */
 void find_races_with_next_step(rank_walk *w, arena *a);
 
+/* Once nothing is found before the rank's gap and what is known there moves: goes on past turns after it
+ * that need not be looked at, and returns the gap with them. */
+op_gap walk_past_later_turns(rank_walk *w, const rank_cut *c, arena *a);
+
 /* What a walk knows between two ops: words, each of which is a fact or an op. */
 typedef struct word {
   bool is_op;

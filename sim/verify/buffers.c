@@ -515,7 +515,9 @@ bool has_no_buffer_races(verification *v, uint32_t rank, const plan *before, ran
   if (good) good = walk_state_moves(&earlier, &at_cut, c) && moves_are_safe(&c->moves);
   c->differs = !w.reported && !good;
   if (good) {
-    walk_ops(&w, w.gap->end, w.plan->ops.count);
+    op_gap gap = walk_past_later_turns(&w, c, a);
+    w.gap = &gap;
+    walk_ops(&w, gap.end, w.plan->ops.count);
     end_step(&w, a);
     c->differs = w.unknown;
     good = !w.unknown && !w.reported && leaves_to_early_ones(&w, &earlier, &at_cut);

@@ -28,6 +28,8 @@
  *   buffers   all that the walk over a rank's ops knows (buffer_walk.h): the buffers alive and their parts,
  *             what used the blocks that were freed, the host buffers that a pool has
  *
+ * The walk leaves out turns after the cut, too, if they know enough (later_turns.c).
+ *
  * A shortened plan for which this holds, and in which nothing is found, not even advice on memory, shows that
  * the plan has no errors. It says nothing otherwise.
  */

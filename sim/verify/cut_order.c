@@ -132,13 +132,11 @@ static bool event_moves(order_turn *t, uint32_t before, uint32_t after)
 {
   uint32_t x = t->order->record_of[before], y = t->order->record_of[after];
   if (x == NO_RECORD || y == NO_RECORD) return false;
-  const event_record *now = &t->order->records[y], *earlier = &t->order->records[x];
-  uint8_t stream = t->of->plan->ranks[t->rank].ops.items[earlier->op].stream;
-  return knowledge_moves(t, &earlier->knows, &now->knows, stream) &&
-         work_moves(t, earlier->op, now->op);
+  return knowledge_moves(t, &t->order->records[x].knows, &t->order->records[y].knows, STREAM_HOST);
 }
 
-/* An event says what its stream knew. Those that take an awaited event's place have to be compared too. */
+/* An event says what its stream knew, and had done. Those that take an awaited event's place have to be
+ * compared too. */
 static bool events_repeat(order_turn *t, arena *a)
 {
   const rank_cut *c = &t->of->cuts[t->rank];

@@ -5,8 +5,8 @@
  *     ops    0 ...... begin ............ end ...... count
  *     ids    0 ...... before ........... after ....
  *
- * Ops after the gap go on with what there is at its begin. If one of them uses an id below `after`, then of
- * what has that place as many turns earlier as the gap has: gap_name.
+ * Ops after the gap go on with what there is at its begin. They use ids below `after` of the time at its end;
+ * gap_name gives what had the same place at its begin.
  */
 #ifndef OFFSIM_SIM_VERIFY_GAP_H
 #define OFFSIM_SIM_VERIFY_GAP_H

@@ -81,11 +81,18 @@ typedef bool mutation(rank_plan *r, uint32_t at);
 static mutation *const mutations[] = { forget_wait, forget_stream, change_stream, record_early };
 enum { MUTATIONS = sizeof mutations / sizeof *mutations };
 
+/* Once, after the rank's first turn. */
+static void mutate_once(rank_plan *r, mutation *change, uint64_t *random)
+{
+  uint32_t first = r->repeat.first, rest = r->ops.count - first, place = draw(random, rest);
+  for (uint32_t i = 0; i < rest && !change(r, first + place); i++)
+    place = (place + 1) % rest;
+}
+
 /* In the turns from `turn` on, or in that one alone. */
-static void mutate(rank_plan *r, uint64_t *random)
+static void mutate_turns(rank_plan *r, mutation *change, uint64_t *random)
 {
   const plan_repeat repeat = r->repeat;
-  mutation *change = mutations[draw(random, MUTATIONS)];
   uint32_t turn = draw(random, 3) == 0 ? draw(random, repeat.turns) : 0;
   uint32_t last = draw(random, 3) == 0 ? turn + 1 : repeat.turns;
   uint32_t place = draw(random, repeat.ops);
@@ -93,6 +100,15 @@ static void mutate(rank_plan *r, uint64_t *random)
   for (uint32_t i = 0; i < repeat.ops && !done; i++, place = (place + 1) % repeat.ops)
     for (uint32_t k = turn; k < last; k++)
       done |= change(r, repeat.first + k * repeat.ops + place);
+}
+
+static void mutate(rank_plan *r, uint64_t *random)
+{
+  mutation *change = mutations[draw(random, MUTATIONS)];
+  if (draw(random, 3) == 0)
+    mutate_once(r, change, random);
+  else
+    mutate_turns(r, change, random);
 }
 
 static void copy_ops(plan *p, op_array *saved, bool back)
