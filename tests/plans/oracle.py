@@ -293,7 +293,8 @@ class Graph:
                     self.unmet |= a.call != b.call or (name != b.tensor(ranks[other]) and name in names)
 
     def over(self):
-        """Of each node the bits of the ops that are over by then. None: a cycle, so an op waits for itself."""
+        """Of each node the bits of the ops that are over by then. None: a cycle, so an op waits for itself.
+        `self.order`: the nodes, each after those before it."""
         after = [[] for _ in self.before]
         for node, before in enumerate(self.before):
             for a in before:
@@ -307,7 +308,26 @@ class Graph:
                 missing[b] -= 1
                 if missing[b] == 0:
                     ready.append(b)
+        self.order = ready
         return over if len(ready) == len(missing) else None
+
+    def over_without(self, edges, over):
+        """What `over` is without some edges {node: the node before it}: only what comes after them is looked at."""
+        changed = {}
+        for node in self.order[min(map(self.order.index, edges), default=len(self.order)):]:
+            before = self.before[node]
+            if node not in edges and changed.keys().isdisjoint(before):
+                continue
+            bits = 1 << node // 2 if node % 2 else 0
+            for a in before:
+                if a != edges.get(node):
+                    bits |= changed.get(a, over[a])
+            if bits != over[node]:
+                changed[node] = bits
+        made = over.copy()
+        for node, bits in changed.items():
+            made[node] = bits
+        return made
 
 
 def peers(ranks, number, group):
@@ -421,15 +441,47 @@ class Steps:
     def __init__(self, ranks):
         self.ranks = two_steps(ranks)
         self.demands = {number: list(demands(rank)) for number, rank in self.ranks.items()}
+        self._order()
+
+    def _order(self):
+        self.graph = Graph(self.ranks)
+        self.over = self.graph.over()
 
     def without_wait(self, line):
         """What a wait orders is gone; what the other ops demand is the same."""
         made = copy.copy(self)
-        made.ranks = copy.copy(self.ranks)
-        made.ranks.update({number: [op for op in rank if op.line != line] for number, rank in self.ranks.items()})
         made.demands = {number: [(op, demand) for op, demand in demanded if op.line != line]
                         for number, demanded in self.demands.items()}
+        if self.over is None or self._is_between_messages(line):
+            made.ranks = copy.copy(self.ranks)
+            made.ranks.update({number: [op for op in rank if op.line != line] for number, rank in self.ranks.items()})
+            made._order()
+        else:
+            made.over = self.graph.over_without(self._awaited(line), self.over)
         return made
+
+    def _is_between_messages(self, line):
+        """Without the wait, the messages before and after it would be one exchange."""
+        for rank in self.ranks.values():
+            for k, op in enumerate(rank):
+                if op.line == line and op.kind == "wait":
+                    others = reversed(rank[:k]), rank[k + 1:]
+                    beside = [next((o for o in ops if o.stream == op.stream and o.kind not in STREAMLESS), None) for ops in others]
+                    if all(o is not None and o.message is not None for o in beside):
+                        return True
+        return False
+
+    def _awaited(self, line):
+        """{node that goes on after the wait: node of the record}."""
+        edges = {}
+        for rank in self.ranks.values():
+            recorded = {}
+            for op in rank:
+                if op.kind == "record":
+                    recorded[op.event] = op.begin + 1
+                elif op.line == line and op.event in recorded:
+                    edges[op.begin + (op.kind == "wait")] = recorded[op.event]
+        return edges
 
     def without_mark(self, line, mark):
         """The block that a free returns is no longer held for that stream."""
@@ -443,12 +495,10 @@ class Steps:
 
     def conflicts(self):
         """The ops (line numbers) that are not ordered after everything they must be; a deadlock is [-1]."""
-        graph = Graph(self.ranks)
-        over = graph.over()
-        if over is None or graph.unmet:
+        if self.over is None or self.graph.unmet:
             return [-1]
         return sorted({op.line for demanded in self.demands.values() for op, demand in demanded
-                       if demand is None or demand & ~over[op.begin]})
+                       if demand is None or demand & ~self.over[op.begin]})
 
 
 def conflicts(ranks):
