@@ -8,11 +8,11 @@ static void step_done(const cuda_run *run, const cuda_exec *e, uint32_t step, co
                       void *context)
 {
   const calibration_run *of = context;
-  op_times times[CALIBRATED_GPUS];
+  measured_ops times[CALIBRATED_GPUS];
   assert(run->ranks <= CALIBRATED_GPUS);
   for (uint32_t r = 0; r < run->ranks; r++) {
     cuda_times t = cuda_exec_times(e, r);
-    times[r] = (op_times){ t.begin_ps, t.end_ps };
+    times[r] = (measured_ops){ t.begin_ps, t.end_ps };
   }
   of->step_done(of, &(measured_step){ step, p, run->ranks, times, clock_now_ps() });
 }

@@ -19,16 +19,16 @@
 /* ---- trainings ---- */
 
 /* The begin and end of a rank's ops in a step, by op; equal: unknown. */
-typedef struct op_times {
+typedef struct measured_ops {
   const int64_t *begin_ps, *end_ps;
-} op_times;
+} measured_ops;
 
 typedef struct measured_step {
   uint32_t number; /* in the training, from 0 */
   const plan *plan;
   uint32_t ranks;
-  const op_times *times; /* [ranks] */
-  int64_t now_ps;        /* the host's clock at the end of the step */
+  const measured_ops *times; /* [ranks] */
+  int64_t now_ps;            /* the host's clock at the end of the step */
 } measured_step;
 
 /* A training in fast arithmetic. */

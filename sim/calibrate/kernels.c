@@ -42,7 +42,7 @@ static void take_samples(const calibration_run *run, const measured_step *s)
   model_samples *to = run->context;
   assert(s->ranks == 1 && s->plan->rank_count == 1);
   const rank_plan *r = &s->plan->ranks[0];
-  const op_times *t = &s->times[0];
+  const measured_ops *t = &s->times[0];
   int64_t busy_ps = 0;
   to->step.count = 0;
   for (uint32_t i = r->ops.count, next = UINT32_MAX; i-- > 0;) {

@@ -130,7 +130,7 @@ static bool pass_hold(engine *e, rank_state *r)
     plan_stream stream = (plan_stream)r->plan->ops.items[until].stream;
     assert(until < r->hold_at && stream != STREAM_HOST);
     if (r->streams[stream].next <= until) return false;
-    wait_until(r, r->out->end_ps[until], stream);
+    wait_until(r, op_end_ps(r->out, until), stream);
   }
   int64_t calls_ps = r->hold->driver_calls * e->machine->issue.driver_alloc_ns * PS_PER_NS;
   r->host_ps = time_after(e, r->host_ps, calls_ps);
@@ -185,7 +185,7 @@ static inline bool leave_queue(rank_state *r, plan_stream stream)
   stream_state *s = &r->streams[stream];
   bool begins = s->next == s->oldest && s->begun;
   if (s->next <= s->oldest && !begins) return false;
-  wait_until(r, begins ? s->begun_ps : r->out->start_ps[s->oldest], stream);
+  wait_until(r, begins ? s->begun_ps : time_of(r, s->oldest)->start_ps, stream);
   s->oldest = r->following[s->oldest];
   s->queued--;
   return true;
@@ -208,22 +208,24 @@ static inline bool pass_queue(const engine *e, rank_state *r, plan_stream stream
 static bool issue_ops(const engine *e, rank_state *r)
 {
   const plan_op *ops = r->plan->ops.items;
-  int64_t *start_ps = r->out->start_ps, *end_ps = r->out->end_ps;
+  op_time *time = time_of(r, r->issued);
   uint32_t i = r->issued, end = r->listed < r->hold_at ? r->listed : r->hold_at;
   int64_t host_ps = r->host_ps, each_ps = e->host.issue_ps[OP_ALLOC];
   assert(each_ps == e->host.issue_ps[OP_FREE] && !r->in_graph);
-  for (; i < end; i++) {
+  for (; i < end; i++, time++) {
     const plan_op *o = &ops[i];
     op_kind kind = (op_kind)o->kind;
     if (kind == OP_ALLOC || kind == OP_FREE) {
-      start_ps[i] = end_ps[i] = host_ps += each_ps;
+      host_ps += each_ps;
+      *time = (op_time){ host_ps, host_ps };
       continue;
     }
     r->host_ps = host_ps;
     if (!op_runs_on_stream(kind) || !pass_queue(e, r, (plan_stream)o->stream, i)) break;
     prefetch_ops(r->plan, i);
     int64_t call_ps = op_is_call(kind) ? r->costs[o->arg].host_ps : 0;
-    start_ps[i] = host_ps = r->host_ps + host_issue_ps(&e->host, &r->walk, o, call_ps);
+    host_ps = r->host_ps + host_issue_ps(&e->host, &r->walk, o, call_ps);
+    time->start_ps = host_ps;
     if (op_is_copy(kind)) __builtin_prefetch(copy_host_buffer(r->plan, o));
   }
   bool passed = i > r->issued;
@@ -235,15 +237,16 @@ static bool issue_ops(const engine *e, rank_state *r)
 static void pass_host_op(engine *e, rank_state *r, const plan_op *o)
 {
   if (o->stream == STREAM_HOST) run_host_op(e, r, o);
-  r->out->start_ps[r->issued] = r->host_ps;
-  if (!op_runs_on_stream((op_kind)o->kind)) r->out->end_ps[r->issued] = r->host_ps;
+  *time_of(r, r->issued) = (op_time){ r->host_ps, r->host_ps };
   r->issued++;
 }
 
-/* The next turn comes into the lists (lists.h). */
+/* The next turn comes into the lists (lists.h), and its ops get rows. */
 static void list_next(rank_state *r)
 {
-  if (r->issued == r->listed) r->listed = list_turns(r->following, r->plan, r->issued, r->issued);
+  if (r->issued != r->listed) return;
+  r->listed = list_turns(r->following, r->plan, r->issued, r->issued);
+  op_times_reach(&r->out->ops, r->listed, r->plan->ops.count);
 }
 
 static bool run_host(engine *e, rank_state *r)
@@ -313,8 +316,7 @@ static inline void finish_op(rank_state *r, stream_state *s, uint32_t index, int
   s->next = r->following[index];
   assert(s->next > index && "a stream keeps program order");
   s->free_ps = end_ps;
-  r->out->start_ps[index] = start_ps;
-  r->out->end_ps[index] = end_ps;
+  *time_of(r, index) = (op_time){ start_ps, end_ps };
 }
 
 static void wake(engine *e, rank_state *r)
@@ -367,7 +369,7 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
   assert(s->next <= last);
   uint32_t end = r->following[last];
   assert(end == NO_OP || end > last);
-  int64_t ready_ps = max_i64(s->free_ps, r->out->start_ps[last]);
+  int64_t ready_ps = max_i64(s->free_ps, time_of(r, last)->start_ps);
   for (uint32_t k = s->next; k != end && !s->posted; k = r->following[k])
     come_to_message(e, r, &ops[k], ready_ps);
   s->posted = true;
@@ -402,10 +404,11 @@ static void run_kernels(engine *e, rank_state *r, plan_stream stream)
 {
   stream_state *s = &r->streams[stream];
   const plan_op *ops = r->plan->ops.items;
-  int64_t *start_ps = r->out->start_ps, *end_ps = r->out->end_ps, free_ps = s->free_ps;
+  int64_t free_ps = s->free_ps;
   uint32_t i = s->next;
   while (i < r->issued && op_is_call((op_kind)ops[i].kind)) {
-    int64_t alone_ps = r->costs[ops[i].arg].ps, ready_ps = max_i64(free_ps, start_ps[i]);
+    op_time *time = time_of(r, i);
+    int64_t alone_ps = r->costs[ops[i].arg].ps, ready_ps = max_i64(free_ps, time->start_ps);
     assert(ops[i].stream == stream && alone_ps <= CAP && ready_ps <= TIME_LIMIT_PS);
     int64_t done_ps = ready_ps + alone_ps + slowed_by_ps(r, i, alone_ps) +
                       shared_ps(r, stream, ready_ps - free_ps, alone_ps);
@@ -418,8 +421,8 @@ static void run_kernels(engine *e, rank_state *r, plan_stream stream)
       if (ready_ps < r->gap_to_ps) take_back_gap(r, ready_ps, done_ps);
     }
     assert(ready_ps <= done_ps && r->following[i] > i && "a stream keeps program order");
-    start_ps[i] = ready_ps;
-    end_ps[i] = free_ps = done_ps;
+    *time = (op_time){ ready_ps, done_ps };
+    free_ps = done_ps;
     i = r->following[i];
   }
   s->next = i;
@@ -432,7 +435,7 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
   stream_state *s = &r->streams[stream];
   const plan_op *o = &r->plan->ops.items[index];
   assert(o->stream == stream && index == s->next && index < r->issued);
-  int64_t ready_ps = max_i64(s->free_ps, r->out->start_ps[index]);
+  int64_t ready_ps = max_i64(s->free_ps, time_of(r, index)->start_ps);
   switch ((op_kind)o->kind) {
   case OP_KERNEL:
   case OP_COLLECTIVE: run_kernels(e, r, stream); return !e->too_long;
@@ -544,12 +547,12 @@ static void complete_copy(engine *e, const link_event *done)
   stream_state *s = &r->streams[done->stream];
   uint32_t index = s->next;
   assert(s->posted && index < r->issued && "a copy that was posted");
-  assert(s->free_ps <= done->start_ps && r->out->start_ps[index] <= done->start_ps);
+  assert(s->free_ps <= done->start_ps && time_of(r, index)->start_ps <= done->start_ps);
   e->too_long |= done->end_ps > TIME_LIMIT_PS;
   plan_stream direction = count_busy(r, (op_kind)r->plan->ops.items[index].kind, done);
   /* A copy on the compute stream itself blocks compute for its whole time. */
   if (done->stream == STREAM_COMPUTE)
-    expose(r, direction, max_i64(s->free_ps, r->out->start_ps[index]), done->end_ps);
+    expose(r, direction, max_i64(s->free_ps, time_of(r, index)->start_ps), done->end_ps);
   else
     s->blamed = (uint8_t)direction;
   s->posted = s->begun = false;
@@ -576,11 +579,12 @@ static void begin_copy(engine *e, const link_event *begun)
 static void rank_begin(rank_state *r, const rank_plan *p, const stream_lists *l, rank_timeline *out,
                        arena *a)
 {
-  assert(p->residents <= p->buffers.count && out->start_ps != NULL && out->end_ps != NULL);
+  assert(p->residents <= p->buffers.count && out->ops.moved.count == 0);
   r->plan = p;
   r->out = out;
   r->following = l->following;
   r->listed = p->repeat.turns > 0 ? p->repeat.first : p->ops.count;
+  op_times_reach(&out->ops, r->listed, p->ops.count);
   r->recorded_by = l->recorded_by;
   r->event_ps = ARENA_UNSET_ARRAY(a, int64_t, p->events);
   r->event_stream = ARENA_UNSET_ARRAY(a, uint8_t, p->events);
@@ -592,20 +596,36 @@ static void rank_begin(rank_state *r, const rank_plan *p, const stream_lists *l,
   }
 }
 
-/* One block for the times of all ranks, so that huge pages serve it. A complete run writes each of them. */
-static void share_out_times(timeline *t, const plan *p)
+/* By the end of the first turns of the rank with the fewest, a pipeline is mostly steady. Other ranks have
+ * begun theirs before. */
+enum { UNSTEADY_TURNS = 16 };
+
+static uint32_t fewest_turns(const plan *p)
 {
-  size_t ops = 0;
-  bool zeroed;
+  uint32_t fewest = UINT32_MAX;
   for (uint32_t i = 0; i < p->rank_count; i++)
-    ops += p->ranks[i].ops.count;
-  int64_t *next = t->times_ps = memory_taken(2 * ops * sizeof *t->times_ps, &zeroed);
+    if (p->ranks[i].repeat.turns < fewest) fewest = p->ranks[i].repeat.turns;
+  return fewest;
+}
+
+/* One block for the rows of all ranks, so that huge pages serve it. It has no room for turns that are likely
+ * left out. */
+static void share_out_rows(timeline *t, const plan *p)
+{
+  uint32_t turns = fewest_turns(p), left_out = turns > UNSTEADY_TURNS ? turns - UNSTEADY_TURNS : 0;
+  size_t count = 0;
+  bool zeroed;
   for (uint32_t i = 0; i < p->rank_count; i++) {
-    t->ranks[i].start_ps = next;
-    t->ranks[i].end_ps = next + p->ranks[i].ops.count;
-    next += 2 * (size_t)p->ranks[i].ops.count;
+    const rank_plan *r = &p->ranks[i];
+    t->ranks[i].ops.capacity = r->ops.count - left_out * r->repeat.ops;
+    count += t->ranks[i].ops.capacity;
   }
-  assert(next == t->times_ps + 2 * ops);
+  op_time *next = t->rows = memory_taken(count * sizeof *t->rows, &zeroed);
+  for (uint32_t i = 0; i < p->rank_count; i++) {
+    t->ranks[i].ops.rows = next;
+    next += t->ranks[i].ops.capacity;
+  }
+  assert(next == t->rows + count);
 }
 
 /* What the simulations of a plan have in common. */
@@ -659,8 +679,7 @@ static rank_times times_of(const slowing *x, uint32_t i)
   return (rank_times){ .of = x->engine->plan,
                        .plan = r->plan,
                        .costs = r->costs,
-                       .start_ps = r->out->start_ps,
-                       .end_ps = r->out->end_ps,
+                       .ops = &r->out->ops,
                        .step_ps = x->times->step_ps,
                        .turns = &r->turns };
 }
@@ -670,8 +689,6 @@ static void slow_rank(void *context, uint32_t i)
   const slowing *x = context;
   rank_times u = times_of(x, i);
   u.cut = turn_cut_of(&u);
-  write_times(&x->engine->ranks[i], 0, u.cut.highest);
-  write_times(&x->engine->ranks[i], u.cut.lowest + u.cut.ops, UINT32_MAX);
   x->of[i] = slowdown_at_full_clock(&u, x->engine->machine, &x->memory[i]);
 }
 
@@ -687,12 +704,6 @@ static slowdown *slowdown_of_ranks(const timeline *t, const engine *e, uint32_t 
     slowed |= x.of[i].ppm != NULL;
   }
   return slowed ? x.of : NULL;
-}
-
-static void write_rank(void *context, uint32_t i)
-{
-  const engine *e = context;
-  write_times(&e->ranks[i], 0, UINT32_MAX);
 }
 
 static void follow_rank(void *context, uint32_t i)
@@ -711,12 +722,13 @@ static void follow_ranks(const timeline *t, const engine *e, slowdown *of, uint3
     arena_take(a, &x.memory[i]);
 }
 
-/* Resets the figures, which the next simulation adds up op by op. */
+/* Resets the figures, which the next simulation adds up op by op, and writes its times to the same rows. */
 static void forget_figures(timeline *t)
 {
-  assert(t->times_ps != NULL);
-  for (uint32_t i = 0; i < t->rank_count; i++)
-    t->ranks[i] = (rank_timeline){ .start_ps = t->ranks[i].start_ps, .end_ps = t->ranks[i].end_ps };
+  for (uint32_t i = 0; i < t->rank_count; i++) {
+    op_times_forget(&t->ranks[i].ops);
+    t->ranks[i] = (rank_timeline){ .ops = t->ranks[i].ops };
+  }
 }
 
 static bool rank_end(rank_state *r)
@@ -850,14 +862,12 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
   *t = (timeline){ .rank_count = p->rank_count };
   if (!sizes_are_countable(p, d)) return false;
   t->ranks = memory_zeroed(p->rank_count, sizeof *t->ranks);
-  share_out_times(t, p);
+  share_out_rows(t, p);
   arena scratch = { 0 };
   common c = common_of(p, m, holds, threads, &scratch);
   engine e = engine_new(t, p, m, places, &c, &scratch);
-  e.times_can_wait = true;
   bool complete = run(t, &e, d);
   slowdown *of = complete ? slowdown_of_ranks(t, &e, threads, &scratch) : NULL;
-  if (complete && of == NULL) parallel_for(p->rank_count, threads, write_rank, &e);
   int64_t *busy = ARENA_ARRAY(&scratch, int64_t, p->rank_count);
   for (int follows = 0; complete && of != NULL && follows <= MOST_FOLLOWS; follows++) {
     if (follows > 0) {
@@ -873,7 +883,9 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
 
 void timeline_release(timeline *t)
 {
-  memory_return(t->times_ps);
+  for (uint32_t i = 0; i < t->rank_count; i++)
+    op_times_release(&t->ranks[i].ops);
+  memory_return(t->rows);
   memory_return(t->ranks);
   *t = (timeline){ 0 };
 }

@@ -19,6 +19,7 @@
 #include "sim/base/diag.h"
 #include "sim/engine/holds.h"
 #include "sim/engine/links.h"
+#include "sim/engine/op_times.h"
 #include "sim/machine/machine.h"
 #include "sim/plan/plan.h"
 
@@ -27,10 +28,9 @@
 enum { ENGINE_BUSIER_PPM = 5000 };
 
 typedef struct rank_timeline {
-  /* By op. Host ops and ops without duration start and end at one time. For ALLOC, FREE, MARK: the
+  /* Host ops and ops without duration start and end at one time. For ALLOC, FREE, MARK: the
    * host's time. */
-  int64_t *start_ps;
-  int64_t *end_ps;
+  op_times ops;
   int64_t end_of_rank_ps; /* end of its last op, host included */
   int64_t compute_busy_ps;
   int64_t d2h_busy_ps, h2d_busy_ps; /* busy time of the copy engines */
@@ -42,11 +42,21 @@ typedef struct rank_timeline {
 
 typedef struct timeline {
   uint32_t rank_count;
-  int64_t *times_ps; /* memory of the ranks' arrays */
+  op_time *rows; /* memory of the ranks' rows */
   rank_timeline *ranks;
   int64_t step_ps;         /* the slowest rank's end */
   uint32_t turns_left_out; /* of rank 0: their times are those of a turn earlier, later (skip.h) */
 } timeline;
+
+static inline int64_t op_start_ps(const rank_timeline *t, uint32_t op)
+{
+  return op_time_at(&t->ops, op).start_ps;
+}
+
+static inline int64_t op_end_ps(const rank_timeline *t, uint32_t op)
+{
+  return op_time_at(&t->ops, op).end_ps;
+}
 
 /* False after a diag error: the plan deadlocks, and the message says where. */
 bool simulate(timeline *t, const plan *p, const machine *m, const rank_place *places, diag *d);

@@ -73,7 +73,7 @@ static bool event_done(void *context, uint32_t event)
 {
   const clock_events *e = context;
   assert(event < e->at_ps.count && e->times != NULL);
-  return e->waited || e->at_ps.items[event] <= e->origin_ps + e->times->start_ps[e->op];
+  return e->waited || e->at_ps.items[event] <= e->origin_ps + op_start_ps(e->times, e->op);
 }
 
 replay *replay_new(const replay_options *o, arena *a)
@@ -154,8 +154,8 @@ static bool answers_alike(awaited_queue *q, uint32_t at, const rank_timeline *a,
 {
   for (; q->done < q->count; q->done++) {
     uint32_t op = q->items[q->done];
-    bool done = a->end_ps[op] <= a->start_ps[at];
-    if (done != (b->end_ps[op] <= b->start_ps[at])) return false;
+    bool done = op_end_ps(a, op) <= op_start_ps(a, at);
+    if (done != (op_end_ps(b, op) <= op_start_ps(b, at))) return false;
     if (!done) return true;
   }
   return true;
@@ -188,7 +188,7 @@ bool replay_is_same(const memory_ops *m, const rank_timeline *a, const rank_time
    * op ends there with both times or with none. */
   int64_t differs = 0;
   for (uint32_t i = 0; i < m->plan->ops.count; i++)
-    differs |= (a->end_ps[i] - 1) ^ (b->end_ps[i] - 1);
+    differs |= (op_end_ps(a, i) - 1) ^ (op_end_ps(b, i) - 1);
   return same && differs >= 0;
 }
 
@@ -209,7 +209,8 @@ typedef struct pass {
   uint32_t *on_clock;     /* by buffer: its block, or the handle of host memory */
   uint32_t last[STREAMS]; /* by stream: the last op issued before `issued`, or NO_OP */
   uint32_t issued;
-  uint32_t last_awaited; /* the op that ends last of those that freed blocks wait for */
+  uint32_t last_awaited;   /* the op that ends last of those that freed blocks wait for, */
+  int64_t last_awaited_ps; /* ... then */
   const allocator_stats *on_clock_stats;
   uint64_t driver_allocs, driver_frees, retries, beside_waiting; /* so far */
   bool again; /* the program-order figures stay those of the iteration before */
@@ -314,16 +315,17 @@ static void run_in_order(pass *p)
 /* On the clock. */
 
 /* An op's end in this iteration; before the iteration for NO_OP. */
-static int64_t op_end_ps(const pass *p, uint32_t op)
+static int64_t end_ps(const pass *p, uint32_t op)
 {
-  return op == NO_OP ? 0 : p->timeline->end_ps[op];
+  return op == NO_OP ? 0 : op_end_ps(p->timeline, op);
 }
 
 /* The later end of two ops of this iteration. */
 static uint32_t later(const pass *p, uint32_t a, uint32_t b)
 {
-  assert(op_end_ps(p, a) >= 0 && op_end_ps(p, b) >= 0);
-  return op_end_ps(p, a) > op_end_ps(p, b) ? a : b;
+  int64_t a_ps = end_ps(p, a), b_ps = end_ps(p, b);
+  assert(a_ps >= 0 && b_ps >= 0);
+  return a_ps > b_ps ? a : b;
 }
 
 /* The op that returning memory waits for. cudaFree waits for everything issued, on all streams. To
@@ -405,11 +407,12 @@ static inline void take_on_clock(pass *p, const memory_op *m)
     note_allocated(&p->out, p->on_clock_stats->allocated.current_bytes, m->op);
 }
 
-static uint32_t event_after(pass *p, uint32_t op)
+/* An event at a time of this iteration. */
+static uint32_t event_at(replay *r, int64_t at_ps)
 {
-  assert(op == NO_OP || op < p->plan->ops.count);
-  *ARRAY_PUSH(&p->r->events.at_ps) = p->r->events.origin_ps + op_end_ps(p, op);
-  return p->r->events.at_ps.count - 1;
+  assert(at_ps >= 0);
+  *ARRAY_PUSH(&r->events.at_ps) = r->events.origin_ps + at_ps;
+  return r->events.at_ps.count - 1;
 }
 
 static void return_marked(pass *p, const memory_op *m)
@@ -418,8 +421,12 @@ static void return_marked(pass *p, const memory_op *m)
   assert(m->use_count <= STREAMS);
   for (uint32_t i = 0; i < m->use_count; i++) {
     const memory_use *use = &p->ops->uses.items[m->first_use + i];
-    uses[i] = (allocator_use){ use->stream, event_after(p, use->op) };
-    p->last_awaited = later(p, use->op, p->last_awaited);
+    int64_t use_ps = end_ps(p, use->op);
+    uses[i] = (allocator_use){ use->stream, event_at(p->r, use_ps) };
+    if (use_ps > p->last_awaited_ps) {
+      p->last_awaited = use->op;
+      p->last_awaited_ps = use_ps;
+    }
   }
   caching_allocator_free_after(p->r->on_clock, p->on_clock[m->buffer], uses, m->use_count);
 }
@@ -456,7 +463,8 @@ static void host_return(pass *p, const memory_op *m)
   if (m->use_count == 0)
     pinned_pool_give(p->r->host, handle);
   else
-    pinned_free_after(p->r->host, handle, event_after(p, p->ops->uses.items[m->first_use].op));
+    pinned_free_after(p->r->host, handle,
+                      event_at(p->r, end_ps(p, p->ops->uses.items[m->first_use].op)));
 }
 
 static bool runs_on_clock(const pass *p)

@@ -131,7 +131,7 @@ static bool is_inside(const rank_state *r)
 /* Whatever the stream begins later begins from then on. */
 static int64_t begins_from_ps(const rank_state *r, const stream_state *s)
 {
-  int64_t issue_ps = s->next < r->issued ? r->out->start_ps[s->next] : r->host_ps;
+  int64_t issue_ps = s->next < r->issued ? time_of(r, s->next)->start_ps : r->host_ps;
   return max_i64(s->free_ps, issue_ps);
 }
 
@@ -182,7 +182,7 @@ static void shorten_queues(rank_state *r)
   for (uint32_t u = 0; u < r->used_count; u++) {
     stream_state *s = &r->streams[r->used[u]];
     while (s->queued > 0 &&
-           (s->oldest < s->next ? r->out->start_ps[s->oldest] <= r->host_ps
+           (s->oldest < s->next ? time_of(r, s->oldest)->start_ps <= r->host_ps
                                 : s->oldest == s->next && s->begun && s->begun_ps <= r->host_ps)) {
       s->oldest = r->following[s->oldest];
       s->queued--;
@@ -218,15 +218,20 @@ static void keep_messages(message_list *l, const engine *e, const rank_state *r)
   }
 }
 
+/* Of the ops from `from` on; right for those that are not done. */
+static void keep_issue_times(time_list *l, const rank_state *r, uint32_t from)
+{
+  l->count = 0;
+  for (uint32_t i = from; i < r->issued; i++)
+    *ARRAY_PUSH(l) = time_of(r, i)->start_ps;
+}
+
 static void keep_rank(rank_past *p, const engine *e, const rank_state *r, const rank_turn *t)
 {
-  uint32_t from = first_undone(r), count = r->issued - from;
   p->rank = *r;
   p->figures = *r->out;
-  p->undone = from;
-  p->issued_ps.count = 0;
-  if (count > 0)
-    memcpy(ARRAY_EXTEND(&p->issued_ps, count), &r->out->start_ps[from], count * sizeof(int64_t));
+  p->undone = first_undone(r);
+  keep_issue_times(&p->issued_ps, r, p->undone);
   keep_messages(&p->messages, e, r);
   p->since_ps = rank_since_ps(r);
   p->read_ps = rank_read_ps(r, t);
@@ -298,13 +303,13 @@ static bool gap_repeats(const pair *p)
 
 static bool queue_repeats(const pair *p, const stream_state *now, const stream_state *before)
 {
-  const int64_t *start_ps = p->now->out->start_ps;
   if (now->queued != before->queued) return false;
   if (now->queued == 0) return true;
   if (now->oldest - before->oldest != p->by || before->oldest < repeat_of(p->now)->first)
     return false;
+  const rank_timeline *out = p->now->out;
   for (uint32_t i = now->oldest; i < now->next; i = p->now->following[i])
-    if (start_ps[i] - start_ps[i - p->by] != p->by_ps) return false;
+    if (op_start_ps(out, i) - op_start_ps(out, i - p->by) != p->by_ps) return false;
   return true;
 }
 
@@ -314,7 +319,7 @@ static bool freed_repeats(const pair *p, const stream_state *now, const stream_s
                           plan_stream stream)
 {
   const rank_state *r = p->now, *past = &p->past->rank;
-  int64_t issue_ps = now->next < r->issued ? r->out->start_ps[now->next] : r->host_ps;
+  int64_t issue_ps = now->next < r->issued ? time_of(r, now->next)->start_ps : r->host_ps;
   int64_t past_ps = before->next < past->issued ? past_issue_ps(p, before->next) : past->host_ps;
   if (stream == STREAM_COMPUTE) return now->free_ps - before->free_ps == p->by_ps;
   return time_repeats(p, now->free_ps, issue_ps, before->free_ps, past_ps);
@@ -337,7 +342,7 @@ static bool issued_repeats(const pair *p)
   for (uint32_t i = first_undone(r); i < r->issued; i++) {
     const plan_op *o = &r->plan->ops.items[i];
     if (!op_runs_on_stream((op_kind)o->kind) || i < r->streams[o->stream].next) continue;
-    if (r->out->start_ps[i] - past_issue_ps(p, i - p->by) != p->by_ps) return false;
+    if (time_of(r, i)->start_ps - past_issue_ps(p, i - p->by) != p->by_ps) return false;
   }
   return true;
 }
@@ -532,36 +537,11 @@ static uint32_t count_all_times(turn_skip *t, const engine *e)
 
 /* ---- leaving out ---------------------------------------------------------------------------------- */
 
-static void add_to_times(int64_t *restrict to, const int64_t *restrict from, uint32_t count,
-                         int64_t ps)
-{
-  for (uint32_t i = 0; i < count; i++)
-    to[i] = from[i] + ps;
-}
-
 /* The times of an op from those `by` ops before. */
 static void move_op(const pair *p, uint32_t op)
 {
-  const rank_timeline *out = p->now->out;
-  out->start_ps[op] = out->start_ps[op - p->by] + p->by_ps;
-  out->end_ps[op] = out->end_ps[op - p->by] + p->by_ps;
-}
-
-/* Those of the ops that are in [from, to), and what is left of the turns that contain these. */
-static void write_moved(const rank_timeline *out, const moved_ops *m, uint32_t from, uint32_t to)
-{
-  uint32_t turn = from <= m->begin ? 0 : (from - m->begin) / m->by, base = m->begin - m->by;
-  for (uint32_t i = m->begin + turn * m->by; i < m->end && i < to; i += m->by) {
-    uint32_t count = m->end - i < m->by ? m->end - i : m->by;
-    int64_t later_ps = ++turn * m->ps;
-    add_to_times(&out->start_ps[i], &out->start_ps[base], count, later_ps);
-    add_to_times(&out->end_ps[i], &out->end_ps[base], count, later_ps);
-  }
-}
-
-void write_times(const rank_state *r, uint32_t from, uint32_t to)
-{
-  if (r->untimed.begin < r->untimed.end) write_moved(r->out, &r->untimed, from, to);
+  op_time before = op_time_at(&p->now->out->ops, op - p->by);
+  *time_of(p->now, op) = (op_time){ before.start_ps + p->by_ps, before.end_ps + p->by_ps };
 }
 
 /* The first op whose times the engine may ask for when it is `more` ops further: what is not done then, and
@@ -576,17 +556,15 @@ static uint32_t first_asked_for(const rank_state *r, uint32_t more, uint32_t und
   return first + more;
 }
 
-/* Whole turns that were left out. Times can wait up to the turn before what the engine goes on with. */
-static void move_turns(const pair *p, rank_state *r, uint32_t more, uint32_t undone,
-                       const moved_ops *m)
+/* The ops issued next get no rows, up to the turns that the engine goes on with. Only once: later ones have
+ * rows. Returns their number. */
+static uint32_t leave_without_rows(const pair *p, rank_state *r, uint32_t more, uint32_t undone)
 {
-  uint32_t asked = first_asked_for(r, more, undone), turns = 0;
-  if (p->engine->times_can_wait && asked > m->begin + m->by) turns = (asked - m->begin) / m->by - 1;
-  uint32_t from = m->begin + turns * m->by;
-  write_moved(r->out, m, from, m->end);
-  if (turns == 0) return;
-  write_times(r, 0, UINT32_MAX);
-  r->untimed = (moved_ops){ m->begin, from, m->by, m->ps };
+  uint32_t begin = r->issued, asked = first_asked_for(r, more, undone);
+  if (r->out->ops.moved.count > 0 || asked < begin + p->by) return 0;
+  uint32_t count = (asked - begin) / p->by * p->by;
+  op_times_move(&r->out->ops, &(moved_ops){ begin, count, p->by, p->by_ps });
+  return count;
 }
 
 /* The times of the ops of the turns left out: a turn earlier, plus the shift. Each stream is `more` ops
@@ -598,15 +576,15 @@ static void move_times(const pair *p, rank_state *r, uint32_t more, int64_t more
   uint32_t i = undone;
   for (; i < r->issued && i < undone + more; i++)
     if (is_to_come(r, i) && op_runs_on_stream((op_kind)r->plan->ops.items[i].kind)) move_op(p, i);
-  if (i < undone + more) {
-    move_turns(p, r, more, undone, &(moved_ops){ i, undone + more, p->by, p->by_ps });
-    i = undone + more;
-  }
+  i += leave_without_rows(p, r, more, undone);
+  op_times_reach(&r->out->ops, r->issued + more, r->plan->ops.count);
+  for (; i < undone + more; i++)
+    move_op(p, i);
   for (; i < r->issued + more; i++) {
     const plan_op *o = &r->plan->ops.items[i];
     bool on_stream = op_runs_on_stream((op_kind)o->kind);
     if (on_stream && i >= r->streams[o->stream].next + more)
-      r->out->start_ps[i] = issued_ps[i - more - undone] + more_ps;
+      time_of(r, i)->start_ps = issued_ps[i - more - undone] + more_ps;
     else if (i >= (on_stream ? r->streams[o->stream].next : r->issued))
       move_op(p, i);
   }
@@ -639,7 +617,7 @@ static void add_figures(rank_timeline *out, const rank_timeline *before, uint32_
     offsetof(rank_timeline, exposed_d2h_ps),  offsetof(rank_timeline, exposed_h2d_ps),
     offsetof(rank_timeline, comm_wait_ps),
   };
-  _Static_assert(sizeof *out == 2 * sizeof(int64_t *) + sizeof figures / sizeof *figures * 8 + 8,
+  _Static_assert(sizeof *out == sizeof out->ops + sizeof figures / sizeof *figures * 8 + 8,
                  "all figures but the rank's end");
   for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
     int64_t *now = (int64_t *)(void *)((char *)out + figures[i]);
@@ -647,11 +625,13 @@ static void add_figures(rank_timeline *out, const rank_timeline *before, uint32_
   }
 }
 
-/* Adds to the lists the turns from which the rank goes on, and those with ops in the driver's queues. */
+/* The turns from which the rank goes on, and those with ops in the driver's queues, come into the lists and
+ * get rows. */
 static void list_moved(rank_state *r, uint32_t more, uint32_t undone)
 {
   uint32_t from = repeat_turn_begin(repeat_of(r), first_asked_for(r, more, undone));
   r->listed = list_turns(r->following, r->plan, from, r->issued + more);
+  op_times_reach(&r->out->ops, r->listed, r->plan->ops.count);
 }
 
 static void move_streams(rank_state *r, uint32_t ops, int64_t ps)
@@ -693,11 +673,10 @@ static void note_turns(const pair *p, rank_state *r, uint32_t times)
 static void move_rank(const pair *p, rank_state *r, uint32_t times)
 {
   note_turns(p, r, times);
-  uint32_t undone = first_undone(r), count = r->issued - undone;
+  uint32_t undone = first_undone(r);
   int64_t ps = (int64_t)times * p->by_ps;
   time_list issued_ps = { 0 };
-  if (count > 0)
-    memcpy(ARRAY_EXTEND(&issued_ps, count), &r->out->start_ps[undone], count * sizeof(int64_t));
+  keep_issue_times(&issued_ps, r, undone);
   move_times(p, r, times * p->by, ps, undone, issued_ps.items);
   ARRAY_FREE(&issued_ps);
   move_events(p, times * p->by, undone);

@@ -10,8 +10,7 @@
  * one.
  *
  * The ops of the turns left out get the times of a turn earlier plus the shift, figures grow by what a turn
- * adds, and the engine goes on from there. All times are those of the run in full, to the picosecond. Of a
- * run that only slowdowns are found from, most of these times are never read, so they wait to be written.
+ * adds, and the engine goes on from there. All times are those of the run in full, to the picosecond.
  */
 #ifndef OFFSIM_SIM_ENGINE_SKIP_H
 #define OFFSIM_SIM_ENGINE_SKIP_H
@@ -26,9 +25,6 @@ void turn_skip_release(turn_skip *t, uint32_t ranks);
 
 /* Leaves out what it can. No rank is in the middle of its work: each waits, or can go on. */
 void skip_turns(engine *e);
-
-/* Writes the times of those of the rank's untimed ops that are in [from, to), and of some beside them. */
-void write_times(const rank_state *r, uint32_t from, uint32_t to);
 
 /* Of rank 0, by now. */
 uint32_t turns_left_out(const turn_skip *t);

@@ -40,7 +40,7 @@ static span first_turn_of(const rank_times *u)
   span s = { INT64_MAX, INT64_MIN };
   for (int i = 0; i < STREAM_HOST; i++) {
     if (!(t->streams >> i & 1)) continue;
-    int64_t at_ps = u->start_ps[t->first[i] - t->ops] + t->ps;
+    int64_t at_ps = op_time_at(u->ops, t->first[i] - t->ops).start_ps + t->ps;
     s.begin_ps = min_i64(s.begin_ps, at_ps);
     s.end_ps = max_i64(s.end_ps, at_ps);
   }
@@ -53,7 +53,7 @@ static bool others_rest(const rank_times *u, int64_t begin_ps, int64_t end_ps)
   const equal_turns *t = u->turns;
   for (int i = 0; i < STREAM_HOST; i++)
     if (!(t->streams >> i & 1) && t->first[i] < u->plan->ops.count &&
-        u->start_ps[t->first[i]] < end_ps)
+        op_time_at(u->ops, t->first[i]).start_ps < end_ps)
       return false;
   return t->others_ps <= begin_ps;
 }
@@ -103,14 +103,13 @@ static int64_t earlier_ps(const rank_times *u, uint32_t op)
   return op >= c->first[u->plan->ops.items[op].stream] ? c->ps : 0;
 }
 
-static int64_t begin_ps(const rank_times *u, uint32_t op)
+/* When an op that is not left out ran, as it counts. */
+static inline span span_of(const rank_times *u, uint32_t op)
 {
-  return u->start_ps[op] - earlier_ps(u, op);
-}
-
-static int64_t end_ps(const rank_times *u, uint32_t op)
-{
-  return u->end_ps[op] - earlier_ps(u, op);
+  op_time ran = op_time_at(u->ops, op);
+  int64_t less_ps = earlier_ps(u, op);
+  assert(ran.start_ps <= ran.end_ps && ran.start_ps >= less_ps);
+  return (span){ ran.start_ps - less_ps, ran.end_ps - less_ps };
 }
 
 /* A walk passes the ops in two parts: all streams leave out what is between. */
@@ -161,9 +160,8 @@ typedef struct work {
 static timed_call call_at(const rank_times *u, uint32_t op)
 {
   const plan_op *o = &u->plan->ops.items[op];
-  assert(begin_ps(u, op) <= end_ps(u, op));
-  return (timed_call){ &u->costs[o->arg], begin_ps(u, op), end_ps(u, op), row_of(u, op),
-                       o->stream };
+  span ran = span_of(u, op);
+  return (timed_call){ &u->costs[o->arg], ran.begin_ps, ran.end_ps, row_of(u, op), o->stream };
 }
 
 /* NCCL's kernels take multiprocessors and memory bandwidth from compute, and compute from them. */
@@ -246,7 +244,7 @@ static span_list spans_of(const rank_times *u, const op_list *ops, arena *a)
 {
   span_list l = { .items = ARENA_ARRAY(a, span, ops->count), .count = ops->count };
   for (uint32_t i = 0; i < ops->count; i++)
-    l.items[i] = (span){ begin_ps(u, ops->items[i]), end_ps(u, ops->items[i]) };
+    l.items[i] = span_of(u, ops->items[i]);
   return l;
 }
 
@@ -426,11 +424,11 @@ static void add_edges(edge_list *l, const rank_times *u, uint32_t beside, uint32
     const plan_op *o = &u->plan->ops.items[i];
     if (!op_runs_on_stream((op_kind)o->kind) || !(beside >> o->stream & 1)) continue;
     if (is_left_out(u, i)) continue;
-    assert(begin_ps(u, i) <= end_ps(u, i));
-    if (end_ps(u, i) == begin_ps(u, i)) continue;
+    span ran = span_of(u, i);
+    if (ran.end_ps == ran.begin_ps) continue;
     int32_t waits = o->kind == OP_WAIT;
-    *ARRAY_PUSH(l) = (edge){ begin_ps(u, i), 1, waits };
-    *ARRAY_PUSH(l) = (edge){ end_ps(u, i), -1, -waits };
+    *ARRAY_PUSH(l) = (edge){ ran.begin_ps, 1, waits };
+    *ARRAY_PUSH(l) = (edge){ ran.end_ps, -1, -waits };
   }
 }
 
@@ -479,11 +477,12 @@ static int64_t copy_slowdown_ppm(const rank_times *u, const machine *m, uint32_t
   bool out = o->kind == OP_D2H;
   int64_t permille =
       out ? m->link.waiting_slowdown_d2h_permille : m->link.waiting_slowdown_h2d_permille;
-  int64_t taken_ps = end_ps(u, op) - begin_ps(u, op);
+  span ran = span_of(u, op);
+  int64_t taken_ps = ran.end_ps - ran.begin_ps;
   int64_t alone_ps = host_copy_ps(m, copy_bytes(u->of, u->plan, o), out);
   assert(taken_ps >= 0 && alone_ps >= 0);
   if (taken_ps == 0) return 0;
-  int64_t meets_ps = spans_meet_ps(waiting, begin_ps(u, op), end_ps(u, op));
+  int64_t meets_ps = spans_meet_ps(waiting, ran.begin_ps, ran.end_ps);
   int64_t ppm = capped_muldiv(meets_ps, permille * PPM_OF_PERMILLE, taken_ps);
   int64_t more_ps = alone_ps + capped_muldiv(alone_ps, ppm, MILLION) - taken_ps;
   return more_ps > 0 ? capped_muldiv(more_ps, MILLION, alone_ps) : 0;

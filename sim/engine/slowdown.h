@@ -29,6 +29,7 @@
 
 #include "sim/base/arena.h"
 #include "sim/engine/costs.h"
+#include "sim/engine/op_times.h"
 #include "sim/plan/plan.h"
 
 /*
@@ -56,12 +57,12 @@ typedef struct turn_cut {
   int64_t ps;
 } turn_cut;
 
-/* A rank whose ops ran from start_ps[op] to end_ps[op], in an iteration of step_ps. */
+/* A rank and its ops' times, in an iteration of step_ps. */
 typedef struct rank_times {
   const plan *of;
   const rank_plan *plan;
   const call_cost *costs; /* by call */
-  const int64_t *start_ps, *end_ps;
+  const op_times *ops;
   int64_t step_ps;
   const equal_turns *turns; /* NULL: not known */
   turn_cut cut;             /* turn_cut_of; .ops == 0: nothing is left out */
@@ -93,7 +94,7 @@ static inline int64_t slowdown_ppm(const slowdown *s, const rank_plan *p, uint32
 /* What may be left out of the rank. */
 turn_cut turn_cut_of(const rank_times *u);
 
-/* `u`: times without slowdowns; those of ops that all streams leave out are not read. */
+/* `u`: times without slowdowns. */
 slowdown slowdown_at_full_clock(const rank_times *u, const machine *m, arena *a);
 
 /* Replaces the part of power throttling. `slowed`: the times that `s` led to. `a` lives as long as `s`. */

@@ -47,14 +47,6 @@ typedef struct message_state {
   int64_t done_ps;
 } message_state;
 
-/* Ops [begin, end) of turns left out. Each ran `ps` later than the op `by` ops before it; for the first turn
- * that op comes before `begin`. */
-typedef struct moved_ops {
-  uint32_t begin, end; /* equal: there are none */
-  uint32_t by;
-  int64_t ps;
-} moved_ops;
-
 typedef struct rank_state {
   const rank_plan *plan;
   rank_timeline *out;
@@ -85,7 +77,6 @@ typedef struct rank_state {
   bool recorded; /* a stream has recorded an event since it was false */
   bool runnable;
   equal_turns turns; /* those of the longest run that was left out */
-  moved_ops untimed; /* whose times are not written (write_times) */
 } rank_state;
 
 typedef struct engine {
@@ -99,8 +90,13 @@ typedef struct engine {
   bool too_long;     /* something ends after TIME_LIMIT_PS */
   host_costs host;
   struct turn_skip *skip; /* NULL: nothing repeats (skip.h) */
-  bool times_can_wait;    /* ranks may keep `untimed` ops */
   uint32_t threads;       /* for what is done rank by rank */
 } engine;
+
+/* The times of an op that the rank can still come to, or wait for. */
+static inline op_time *time_of(const rank_state *r, uint32_t op)
+{
+  return op_time_row(&r->out->ops, op);
+}
 
 #endif

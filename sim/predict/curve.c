@@ -29,9 +29,9 @@ const curve_point *curve_on_compute(const rank_plan *p, const rank_timeline *t,
       highest = bytes[i] > highest ? bytes[i] : highest;
     last = bytes[i];
     if (o->stream != STREAM_COMPUTE || !op_takes_time(o)) continue;
-    add_point(points, count, t->start_ps[i], highest != INT64_MIN ? highest : last);
+    add_point(points, count, op_start_ps(t, i), highest != INT64_MIN ? highest : last);
     highest = INT64_MIN;
-    end_ps = t->end_ps[i];
+    end_ps = op_end_ps(t, i);
   }
   add_point(points, count, end_ps, last);
   assert(*count > 0);

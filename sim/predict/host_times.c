@@ -41,7 +41,7 @@ static void spread(host_times *t, const int64_t *cost_ps, uint32_t first, uint32
 host_times host_times_of(const prediction *p, uint32_t rank, arena *a)
 {
   const rank_plan *r = &p->steady.plan.ranks[rank];
-  const int64_t *start_ps = p->steady_timeline.ranks[rank].start_ps;
+  const rank_timeline *times = &p->steady_timeline.ranks[rank];
   host_times t = { ARENA_ARRAY(a, int64_t, (size_t)r->ops.count + 1),
                    ARENA_ARRAY(a, int64_t, (size_t)r->ops.count + 1) };
   arena scratch = { 0 };
@@ -50,9 +50,10 @@ host_times host_times_of(const prediction *p, uint32_t rank, arena *a)
   int64_t from_ps = 0;
   for (uint32_t i = 0; i < r->ops.count; i++) {
     if (!has_host_time(&r->ops.items[i])) continue;
-    spread(&t, cost_ps, first, i + 1, from_ps, &start_ps[i]);
+    int64_t to_ps = op_start_ps(times, i);
+    spread(&t, cost_ps, first, i + 1, from_ps, &to_ps);
     first = i + 1;
-    from_ps = max_i64(from_ps, start_ps[i]);
+    from_ps = max_i64(from_ps, to_ps);
   }
   if (first < r->ops.count) spread(&t, cost_ps, first, r->ops.count, from_ps, NULL);
   arena_release(&scratch);

@@ -21,10 +21,10 @@ static void record_rank(trace_recorder *to, const prediction *p, uint32_t rank)
   for (uint32_t i = 0; i < r->ops.count; i++) {
     bytes += requested_change_bytes(r, &r->ops.items[i]);
     host += host_change_of(r, &r->ops.items[i]);
-    assert(times->start_ps[i] <= times->end_ps[i]);
+    assert(op_start_ps(times, i) <= op_end_ps(times, i));
     trace_op known = { .rank = rank,
-                       .begin_ps = times->start_ps[i],
-                       .end_ps = times->end_ps[i],
+                       .begin_ps = op_start_ps(times, i),
+                       .end_ps = op_end_ps(times, i),
                        .requested_bytes = bytes,
                        .live_bytes = p->curves[rank].live_bytes[i],
                        .reserved_bytes = p->curves[rank].reserved_bytes[i],

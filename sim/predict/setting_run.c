@@ -50,7 +50,7 @@ static void add_pageable(op_walk *w, uint32_t buffer, int sign)
 
 static int64_t taken_ps(const op_walk *w, uint32_t op)
 {
-  return w->times->end_ps[op] - w->times->start_ps[op];
+  return op_end_ps(w->times, op) - op_start_ps(w->times, op);
 }
 
 static void add_copy(op_walk *w, uint32_t op)

@@ -143,10 +143,10 @@ static void put_history(snapshot *s)
     if (!is_on_device(&s->ops->buffers.items[o->arg])) continue;
     s->lives[o->arg] = o->kind == OP_ALLOC;
     if (o->kind == OP_ALLOC) {
-      put_event(s, "alloc", o->arg, s->times->start_ps[i]);
+      put_event(s, "alloc", o->arg, op_start_ps(s->times, i));
     } else {
-      put_event(s, "free_requested", o->arg, s->times->start_ps[i]);
-      put_event(s, "free_completed", o->arg, s->times->start_ps[i]);
+      put_event(s, "free_requested", o->arg, op_start_ps(s->times, i));
+      put_event(s, "free_completed", o->arg, op_start_ps(s->times, i));
     }
   }
   end_list(s->out);

@@ -78,7 +78,7 @@ static bool has_slice(const rank_timeline *t, const rank_plan *ops, uint32_t i, 
 {
   const plan_op *o = &ops->ops.items[i];
   bool wait = o->kind == OP_WAIT && o->stream == STREAM_COMPUTE;
-  return o->stream == stream && (wait || op_takes_time(o)) && t->end_ps[i] > t->start_ps[i];
+  return o->stream == stream && (wait || op_takes_time(o)) && op_end_ps(t, i) > op_start_ps(t, i);
 }
 
 /* The slices of a stream, written or counted; their number. */
@@ -93,8 +93,8 @@ static uint32_t walk_lane(shown *g, const lane_walk *w, uint32_t stream)
     if (o->kind == OP_MARK) phase = o->arg;
     if (!has_slice(t, ops, i, stream)) continue;
     page_lane_put(&lane,
-                  &(page_slice){ .start_ps = t->start_ps[i],
-                                 .end_ps = t->end_ps[i],
+                  &(page_slice){ .start_ps = op_start_ps(t, i),
+                                 .end_ps = op_end_ps(t, i),
                                  .kind = o->kind == OP_WAIT ? PAGE_WAITS : (uint32_t)w->paints[i],
                                  .text = w->out != NULL ? text_of_op(g, ops, o) : -1,
                                  .site = o->site,
@@ -153,11 +153,11 @@ static void put_phases(const shown *g, uint32_t rank)
 static void put_on_host(const shown *g, uint32_t rank, const char *name, const int64_t *bytes)
 {
   const rank_plan *ops = &g->plan->ranks[rank];
-  const int64_t *start_ps = g->p->steady_timeline.ranks[rank].start_ps;
+  const rank_timeline *times = &g->p->steady_timeline.ranks[rank];
   page_curve c = page_curve_begin(g->out, name, g->p->result.step_ps);
   for (uint32_t i = 0; i < ops->ops.count; i++) {
     uint8_t kind = ops->ops.items[i].kind;
-    if (kind == OP_ALLOC || kind == OP_FREE) page_curve_put(&c, start_ps[i], bytes[i]);
+    if (kind == OP_ALLOC || kind == OP_FREE) page_curve_put(&c, op_start_ps(times, i), bytes[i]);
   }
   page_curve_end(&c);
 }
@@ -217,7 +217,7 @@ static void put_instant(const shown *g, const memory_ops *m, uint32_t op, int64_
 static void put_instants(const shown *g, uint32_t rank)
 {
   const rank_plan *ops = &g->plan->ranks[rank];
-  const int64_t *start_ps = g->p->steady_timeline.ranks[rank].start_ps;
+  const rank_timeline *times = &g->p->steady_timeline.ranks[rank];
   int64_t step_ps = max_i64(1, g->p->result.step_ps), next_ps = 0;
   uint32_t peak = g->p->result.ranks[rank].peak_op;
   bool first = true, wants_peak = true;
@@ -227,13 +227,14 @@ static void put_instants(const shown *g, uint32_t rank)
     const plan_op *o = &ops->ops.items[i];
     if (o->stream != STREAM_COMPUTE || !op_takes_time(o)) continue;
     bool at_peak = wants_peak && i > peak;
-    if (start_ps[i] < next_ps && !at_peak) continue;
-    put_instant(g, &memory, at_peak ? peak : i, start_ps[i], first);
+    int64_t start_ps = op_start_ps(times, i);
+    if (start_ps < next_ps && !at_peak) continue;
+    put_instant(g, &memory, at_peak ? peak : i, start_ps, first);
     first = false;
     if (at_peak)
       wants_peak = false;
     else
-      next_ps = start_ps[i] + step_ps / INSTANTS;
+      next_ps = start_ps + step_ps / INSTANTS;
   }
   memory_ops_release(&memory);
   fprintf(g->out, "]}");

@@ -80,7 +80,7 @@ static void plot_lane(step_picture *p, const struct lane *lane, double top, cons
     const plan_op *o = &p->ops->ops.items[i];
     if (o->stream != lane->stream || !op_takes_time(o)) continue;
     paint colour_of_op = paints[i];
-    double left = x_of(p, p->times->start_ps[i]), right = x_of(p, p->times->end_ps[i]);
+    double left = x_of(p, op_start_ps(p->times, i)), right = x_of(p, op_end_ps(p->times, i));
     if (b.open && b.paint == colour_of_op && left - b.right < GAP_PIXELS) {
       b.right = right;
       continue;

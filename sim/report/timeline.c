@@ -25,10 +25,10 @@ static timeline_phase *phases_of(const rank_of *r, uint32_t *count)
   for (uint32_t i = 0; i < r->ops->ops.count; i++) {
     const plan_op *o = &r->ops->ops.items[i];
     if (o->kind == OP_MARK || o->kind == OP_ALLOC || o->kind == OP_FREE)
-      now_ps = r->times->start_ps[i];
+      now_ps = op_start_ps(r->times, i);
     if (o->kind == OP_MARK)
       phases[(*count)++] =
-          (timeline_phase){ &r->ops->marks.items[o->arg], r->times->start_ps[i], now_ps };
+          (timeline_phase){ &r->ops->marks.items[o->arg], op_start_ps(r->times, i), now_ps };
     if (*count > 0) phases[*count - 1].end_ps = now_ps;
   }
   for (uint32_t i = 0; i + 1 < *count; i++)
@@ -73,7 +73,7 @@ static timeline_curve live(const rank_of *r)
     bool rises = bytes[i] > last.bytes;
     if (last.bytes >= 0 && rises != rising) points[c.count++] = last;
     rising = rises;
-    last = (timeline_point){ r->times->start_ps[i], bytes[i] };
+    last = (timeline_point){ op_start_ps(r->times, i), bytes[i] };
   }
   if (last.bytes >= 0) points[c.count++] = last;
   return c;
@@ -88,7 +88,7 @@ static timeline_curve changes(const rank_of *r, const char *name, const int64_t 
   for (uint32_t i = 0; i < r->ops->ops.count; i++) {
     if (!op_is_memory((op_kind)r->ops->ops.items[i].kind) || bytes[i] == value) continue;
     value = bytes[i];
-    points[c.count++] = (timeline_point){ r->times->start_ps[i], value };
+    points[c.count++] = (timeline_point){ op_start_ps(r->times, i), value };
   }
   return c;
 }
@@ -106,6 +106,18 @@ static timeline_curve *curves_of(const rank_of *r)
 
 /* ---- all ---- */
 
+static void set_times(timeline_rank *shown, const rank_timeline *t, arena *a)
+{
+  uint32_t count = shown->ops->ops.count;
+  int64_t *start_ps = ARENA_ARRAY(a, int64_t, count), *end_ps = ARENA_ARRAY(a, int64_t, count);
+  for (uint32_t i = 0; i < count; i++) {
+    start_ps[i] = op_start_ps(t, i);
+    end_ps[i] = op_end_ps(t, i);
+  }
+  shown->start_ps = start_ps;
+  shown->end_ps = end_ps;
+}
+
 static void put_rank(timeline_file *t, const prediction *p, uint32_t rank)
 {
   arena scratch = { 0 };
@@ -118,13 +130,12 @@ static void put_rank(timeline_file *t, const prediction *p, uint32_t rank)
   timeline_rank shown = { .number = rank,
                           .name = arena_printf(&scratch, "pipeline rank %u", rank),
                           .ops = r.ops,
-                          .start_ps = r.times->start_ps,
-                          .end_ps = r.times->end_ps,
                           .issued_ps = host.issued_ps,
                           .waited_ps = host.waited_ps,
                           .step_ps = p->result.step_ps,
                           .curves = curves_of(&r),
                           .curve_count = CURVES };
+  set_times(&shown, r.times, &scratch);
   shown.phases = phases_of(&r, &shown.phase_count);
   timeline_put(t, &shown);
   arena_release(&scratch);

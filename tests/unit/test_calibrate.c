@@ -24,21 +24,25 @@ static uint32_t trainings, link_moments;
 static bool train(const calibration_run *run, arena *a, diag *d)
 {
   rank_place places[GPUS] = { { .multiplicity = 1 }, { .gpu = 1, .multiplicity = 1 } };
-  op_times times[GPUS];
+  measured_ops times[GPUS];
   timeline t;
   const plan *p = run->steady;
   assert_true(run->ranks <= GPUS && p->rank_count <= run->ranks);
   if (p->rank_count == 1) places[0].multiplicity = run->ranks;
   assert_true(simulate(&t, p, &simulated, places, d));
   for (uint32_t r = 0; r < run->ranks; r++) {
-    const rank_timeline *of = &t.ranks[r < p->rank_count ? r : 0];
-    times[r] = (op_times){ of->start_ps, of->end_ps };
+    uint32_t of = r < p->rank_count ? r : 0, count = p->ranks[of].ops.count;
+    int64_t *begin_ps = ARENA_ARRAY(a, int64_t, count), *end_ps = ARENA_ARRAY(a, int64_t, count);
+    for (uint32_t i = 0; i < count; i++) {
+      begin_ps[i] = op_start_ps(&t.ranks[of], i);
+      end_ps[i] = op_end_ps(&t.ranks[of], i);
+    }
+    times[r] = (measured_ops){ begin_ps, end_ps };
   }
   uint32_t every = run->times_every > 0 ? run->times_every : 1;
   for (uint32_t step = run->times_from; step < run->steps; step += every)
     run->step_done(run, &(measured_step){ step, p, run->ranks, times, t.step_ps * (step + 1) });
   timeline_release(&t);
-  (void)a;
   trainings++;
   return true;
 }

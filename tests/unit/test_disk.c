@@ -90,11 +90,11 @@ static void test_one_after_another_and_both_ways_at_once(void **state)
   uint32_t read = add_read(r);
   bench_run(&b);
   const rank_timeline *t = &b.times.ranks[0];
-  assert_int_equal(t->end_ps[writes[0]], FILE_PS);
-  assert_int_equal(t->start_ps[writes[1]], FILE_PS);
-  assert_int_equal(t->end_ps[writes[1]], 2 * FILE_PS);
-  assert_int_equal(t->start_ps[read], 0);
-  assert_int_equal(t->end_ps[read], FILE_PS);
+  assert_int_equal(op_end_ps(t, writes[0]), FILE_PS);
+  assert_int_equal(op_start_ps(t, writes[1]), FILE_PS);
+  assert_int_equal(op_end_ps(t, writes[1]), 2 * FILE_PS);
+  assert_int_equal(op_start_ps(t, read), 0);
+  assert_int_equal(op_end_ps(t, read), FILE_PS);
   assert_int_equal(t->d2h_busy_ps + t->h2d_busy_ps, 0);
   bench_end(&b);
 }
@@ -108,8 +108,8 @@ static void test_rates(void **state)
   b.machine->disk.write_bytes_per_us = 2500;
   uint32_t write = add_write(&b.plan.ranks[0]), read = add_read(&b.plan.ranks[0]);
   bench_run(&b);
-  assert_int_equal(b.times.ranks[0].end_ps[write], 4 * FILE_PS);
-  assert_int_equal(b.times.ranks[0].end_ps[read], FILE_PS);
+  assert_int_equal(op_end_ps(&b.times.ranks[0], write), 4 * FILE_PS);
+  assert_int_equal(op_end_ps(&b.times.ranks[0], read), FILE_PS);
   bench_end(&b);
 }
 
@@ -127,8 +127,8 @@ static void test_a_host_shares_its_disks(void **state)
   b.places[2].host = 1;
   bench_run(&b);
   for (uint32_t r = 0; r < 2; r++)
-    assert_int_equal(b.times.ranks[r].end_ps[op[r]], 4 * FILE_PS);
-  assert_int_equal(b.times.ranks[2].end_ps[op[2]], FILE_PS);
+    assert_int_equal(op_end_ps(&b.times.ranks[r], op[r]), 4 * FILE_PS);
+  assert_int_equal(op_end_ps(&b.times.ranks[2], op[2]), FILE_PS);
   bench_end(&b);
 }
 
@@ -143,8 +143,8 @@ static void test_who_comes_later_shares_from_then_on(void **state)
   add_join(&b.plan.ranks[1], STREAM_DISK_OUT, STREAM_COMPUTE);
   uint32_t second = add_write(&b.plan.ranks[1]);
   bench_run(&b);
-  assert_int_equal(b.times.ranks[0].end_ps[first], FILE_PS * 3 / 2);
-  assert_int_equal(b.times.ranks[1].end_ps[second], FILE_PS * 2);
+  assert_int_equal(op_end_ps(&b.times.ranks[0], first), FILE_PS * 3 / 2);
+  assert_int_equal(op_end_ps(&b.times.ranks[1], second), FILE_PS * 2);
   bench_end(&b);
 }
 
@@ -166,7 +166,7 @@ static void test_round_trip(void **state)
   uint32_t back = add_move(r, OP_H2D, STREAM_COMPUTE, CLASS_PAGEABLE_HOST, CLASS_RELOAD);
   bench_run(&b);
   const rank_timeline *t = &b.times.ranks[0];
-  assert_int_equal(t->end_ps[back], 2 * LINK_PS + 2 * FILE_PS);
+  assert_int_equal(op_end_ps(t, back), 2 * LINK_PS + 2 * FILE_PS);
   /* The time that compute waits for copies out and back. */
   assert_int_equal(t->exposed_d2h_ps, LINK_PS + FILE_PS);
   assert_int_equal(t->exposed_h2d_ps, FILE_PS + LINK_PS);
@@ -186,9 +186,9 @@ static void test_pageable_memory_is_slower(void **state)
   uint32_t pinned = add_move(r, OP_D2H, STREAM_D2H, CLASS_SAVED, CLASS_PINNED_HOST);
   uint32_t in = add_move(r, OP_H2D, STREAM_H2D, CLASS_PAGEABLE_HOST, CLASS_RELOAD);
   bench_run(&b);
-  assert_int_equal(b.times.ranks[0].end_ps[out], 5 * LINK_PS);
-  assert_int_equal(b.times.ranks[0].end_ps[pinned], 6 * LINK_PS);
-  assert_int_equal(b.times.ranks[0].end_ps[in], 2 * LINK_PS);
+  assert_int_equal(op_end_ps(&b.times.ranks[0], out), 5 * LINK_PS);
+  assert_int_equal(op_end_ps(&b.times.ranks[0], pinned), 6 * LINK_PS);
+  assert_int_equal(op_end_ps(&b.times.ranks[0], in), 2 * LINK_PS);
   bench_end(&b);
 }
 

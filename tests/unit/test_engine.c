@@ -48,12 +48,12 @@ static void bench_end(bench *b, arena *holder)
 
 static int64_t start_of(const bench *b, uint32_t rank, uint32_t op)
 {
-  return b->times.ranks[rank].start_ps[op];
+  return op_start_ps(&b->times.ranks[rank], op);
 }
 
 static int64_t end_of(const bench *b, uint32_t rank, uint32_t op)
 {
-  return b->times.ranks[rank].end_ps[op];
+  return op_end_ps(&b->times.ranks[rank], op);
 }
 
 #define K 1000
@@ -734,7 +734,7 @@ static int64_t copies_end(const recurrence *x, op_kind kind, plan_stream stream,
   int64_t end = 0;
   for (uint32_t i = 0, seen = 0; i < x->rank->ops.count && seen <= n; i++) {
     const plan_op *o = &x->rank->ops.items[i];
-    if (o->kind == kind && o->stream == stream) end = x->times->end_ps[i];
+    if (o->kind == kind && o->stream == stream) end = op_end_ps(x->times, i);
     seen += o->kind == OP_RECORD && o->stream == stream;
   }
   return end;
@@ -746,8 +746,8 @@ static int64_t run_forward(recurrence *x, uint32_t to, int64_t at)
   for (uint32_t i = 0; i < to; i++) {
     const plan_op *o = &x->rank->ops.items[i];
     if (o->kind != OP_KERNEL || o->stream != STREAM_COMPUTE) continue;
-    assert_int_equal(x->times->start_ps[i], at);
-    at += x->times->end_ps[i] - x->times->start_ps[i];
+    assert_int_equal(op_start_ps(x->times, i), at);
+    at += op_end_ps(x->times, i) - op_start_ps(x->times, i);
     if (is_module(x, o)) x->commit[site_of(x, o)->layer] = at;
   }
   return at;
@@ -781,8 +781,8 @@ static void check_backward(recurrence *x, uint32_t from, int64_t at, int64_t rat
     int32_t layer = site_of(x, o)->layer;
     if (is_module(x, o) && !entered[layer] && (uint32_t)layer + 1 < x->layers)
       at = max_i64(at, x->h2d_end[layer]);
-    assert_near(x->times->start_ps[i], at, x->ticks);
-    at += x->times->end_ps[i] - x->times->start_ps[i];
+    assert_near(op_start_ps(x->times, i), at, x->ticks);
+    at += op_end_ps(x->times, i) - op_start_ps(x->times, i);
     if (!is_module(x, o)) continue;
     entered[layer] = true;
     if (module_follows(x, i + 1, layer) || layer == 0) continue;

@@ -50,13 +50,12 @@ static void give(tape *t, uint32_t buffer, uint32_t marked)
 static replay_result play(tape *t, int64_t copy_ps)
 {
   uint32_t count = t->rank->ops.count;
-  t->times.start_ps = ARENA_ARRAY(&t->memory, int64_t, count);
-  t->times.end_ps = ARENA_ARRAY(&t->memory, int64_t, count);
+  t->times.ops.rows = ARENA_ARRAY(&t->memory, op_time, count);
   for (uint32_t i = 0; i < count; i++) {
     bool copies = t->rank->ops.items[i].kind == OP_D2H;
-    t->times.start_ps[i] = i * PS_PER_NS;
-    t->times.end_ps[i] = i * PS_PER_NS + (copies ? copy_ps : 0);
-    t->times.end_of_rank_ps = max_i64(t->times.end_of_rank_ps, t->times.end_ps[i]);
+    op_time *time = &t->times.ops.rows[i];
+    *time = (op_time){ i * PS_PER_NS, i * PS_PER_NS + (copies ? copy_ps : 0) };
+    t->times.end_of_rank_ps = max_i64(t->times.end_of_rank_ps, time->end_ps);
   }
   return replay_iteration(t->replay, t->rank, &t->times);
 }
@@ -130,7 +129,7 @@ static void test_marked_block_waits_for_the_streams_wait(void **state)
   play(&t, 0);
   replay_release(t.replay);
   t.replay = replay_new(&(replay_options){ .capacity_bytes = GIB }, &t.memory);
-  t.times.end_ps[wait] = 50 * PS_PER_NS;
+  t.times.ops.rows[wait].end_ps = 50 * PS_PER_NS;
   replay_result r = replay_iteration(t.replay, t.rank, &t.times);
   assert_int_equal(r.live_peak_bytes, 60 * MIB);
   tape_end(&t);
@@ -175,6 +174,12 @@ static void test_capacity(void **state)
   tape_end(&t);
 }
 
+static op_time *copy_of_rows(tape *t, const rank_timeline *times)
+{
+  op_time *rows = ARENA_ARRAY(&t->memory, op_time, t->rank->ops.count);
+  return memcpy(rows, times->ops.rows, t->rank->ops.count * sizeof *rows);
+}
+
 /* On the machine `ideal`, with memory for 40 MiB. */
 static replay_result simulate_tape_on(tape *t, const machine *m, const hold_list *holds)
 {
@@ -185,8 +190,7 @@ static replay_result simulate_tape_on(tape *t, const machine *m, const hold_list
   t->replay = replay_new(&(replay_options){ .capacity_bytes = 40 * MIB }, &t->memory);
   assert_true(simulate_held(&times, &t->plan, m, &place, holds, 1, &d));
   t->times = times.ranks[0];
-  t->times.start_ps = ARENA_ARRAY(&t->memory, int64_t, t->rank->ops.count);
-  memcpy(t->times.start_ps, times.ranks[0].start_ps, t->rank->ops.count * sizeof(int64_t));
+  t->times.ops.rows = copy_of_rows(t, &times.ranks[0]);
   replay_result r = replay_iteration(t->replay, t->rank, &times.ranks[0]);
   timeline_release(&times);
   return r;
@@ -211,7 +215,7 @@ static void test_refusal_holds_the_host(void **state)
   take(&t, 30 * MIB, STREAM_COMPUTE);
   hold_list holds = { 0 };
   replay_result r = simulate_tape(&t, NULL);
-  assert_int_equal(t.times.start_ps[refused], 0);
+  assert_int_equal(op_start_ps(&t.times, refused), 0);
   assert_true(holds_add(&holds, r.refused));
   assert_false(holds_add(&holds, r.refused));
   assert_int_equal(holds.count, 1);
@@ -220,7 +224,7 @@ static void test_refusal_holds_the_host(void **state)
   assert_int_equal(holds.items[0].driver_calls, 2); /* one segment is released, one allocated */
 
   r = simulate_tape(&t, &holds);
-  assert_int_equal(t.times.start_ps[refused], 7000);
+  assert_int_equal(op_start_ps(&t.times, refused), 7000);
   assert_int_equal(t.times.exposed_d2h_ps, 5000); /* the kernel ran during the first part */
   assert_int_equal(r.refused->count, 0);
   assert_false(r.out_of_memory);
@@ -246,7 +250,7 @@ static void test_giving_back_waits_for_the_gpu(void **state)
   take(&t, MIB, STREAM_COMPUTE); /* 2 MiB more from the driver */
   hold_list holds = { 0 };
   replay_result r = simulate_tape_on(&t, m, NULL);
-  assert_int_equal(t.times.start_ps[refused], 0);
+  assert_int_equal(op_start_ps(&t.times, refused), 0);
   assert_true(holds_add(&holds, r.refused));
   assert_int_equal(holds.count, 2);
   assert_int_equal(holds_that_wait(&holds), 1);
@@ -255,8 +259,8 @@ static void test_giving_back_waits_for_the_gpu(void **state)
   assert_int_equal(holds.items[1].driver_calls, 1);
 
   r = simulate_tape_on(&t, m, &holds);
-  assert_int_equal(t.times.start_ps[refused], 9000 + 3 * 3 * PS_PER_NS);
-  assert_int_equal(t.times.start_ps[refused + 2], 9000 + 4 * 3 * PS_PER_NS);
+  assert_int_equal(op_start_ps(&t.times, refused), 9000 + 3 * 3 * PS_PER_NS);
+  assert_int_equal(op_start_ps(&t.times, refused + 2), 9000 + 4 * 3 * PS_PER_NS);
   assert_false(holds_add(&holds, r.refused)); /* refused again, and already a hold */
   assert_int_equal(r.reserved_peak_bytes, 38 * MIB);
   ARRAY_FREE(&holds);
@@ -378,9 +382,9 @@ static void test_pinned_block_waits_for_the_last_copy_back(void **state)
     add_op(t.rank, OP_HOST_FREE, STREAM_HOST, block);
     take_host(&t, 4 * MIB, 0);
     play(&t, 0);
-    t.times.end_ps[copies[0]] = cases[i].out_end_ps;
-    t.times.end_ps[copies[1]] = cases[i].first_back_end_ps;
-    t.times.end_ps[copies[2]] = cases[i].last_back_end_ps;
+    t.times.ops.rows[copies[0]].end_ps = cases[i].out_end_ps;
+    t.times.ops.rows[copies[1]].end_ps = cases[i].first_back_end_ps;
+    t.times.ops.rows[copies[2]].end_ps = cases[i].last_back_end_ps;
     replay_release(t.replay);
     t.replay = replay_new(&(replay_options){ .capacity_bytes = GIB }, &t.memory);
     assert_int_equal(replay_iteration(t.replay, t.rank, &t.times).host_pow2_peak_bytes,
@@ -655,18 +659,17 @@ static rank_timeline draw_times(tape *t, uint32_t *random, uint32_t most_ns)
 {
   uint32_t count = t->rank->ops.count;
   int64_t host_ps = 0, free_ps[STREAMS] = { 0 };
-  rank_timeline times = { .start_ps = ARENA_ARRAY(&t->memory, int64_t, count),
-                          .end_ps = ARENA_ARRAY(&t->memory, int64_t, count) };
+  rank_timeline times = { .ops.rows = ARENA_ARRAY(&t->memory, op_time, count) };
   for (uint32_t i = 0; i < count; i++) {
     const plan_op *o = &t->rank->ops.items[i];
     host_ps += PS_PER_NS * (next_random(random, 16) ? 1 : 1 + next_random(random, most_ns));
-    times.start_ps[i] = times.end_ps[i] = host_ps;
+    op_time *time = &times.ops.rows[i];
+    *time = (op_time){ host_ps, host_ps };
     if (op_is_copy((op_kind)o->kind)) {
-      times.start_ps[i] = max_i64(host_ps, free_ps[o->stream]);
-      times.end_ps[i] = times.start_ps[i] + 4 * PS_PER_NS;
-      free_ps[o->stream] = times.end_ps[i];
+      time->start_ps = max_i64(host_ps, free_ps[o->stream]);
+      time->end_ps = free_ps[o->stream] = time->start_ps + 4 * PS_PER_NS;
     }
-    times.end_of_rank_ps = max_i64(times.end_of_rank_ps, times.end_ps[i]);
+    times.end_of_rank_ps = max_i64(times.end_of_rank_ps, time->end_ps);
   }
   return times;
 }
@@ -737,11 +740,10 @@ static void test_other_times_tell(void **state)
     int64_t ends_ps[] = { 3 * PS_PER_NS, 3 * PS_PER_NS + 1, 9 * PS_PER_NS };
     for (int i = 0; i < 3; i++) {
       rank_timeline other = t.times;
-      other.end_ps = ARENA_ARRAY(&t.memory, int64_t, t.rank->ops.count);
-      memcpy(other.end_ps, t.times.end_ps, t.rank->ops.count * sizeof *other.end_ps);
-      other.end_ps[0] = other.end_ps[1] = 1;
-      t.times.end_ps[0] = 1;
-      other.end_ps[copy] = ends_ps[i];
+      op_time *rows = other.ops.rows = copy_of_rows(&t, &t.times);
+      rows[0].end_ps = rows[1].end_ps = 1;
+      t.times.ops.rows[0].end_ps = 1;
+      rows[copy].end_ps = ends_ps[i];
       assert_int_equal(replay_is_same(&ops, &t.times, &other), i == 0);
     }
     memory_ops_release(&ops);

@@ -177,8 +177,8 @@ static void test_curve_keeps_peaks(void **state)
   add_op(r, OP_FREE, STREAM_COMPUTE, 0);
   add_kernel(&p, 0, STREAM_COMPUTE, 1000);
   add_op(r, OP_FREE, STREAM_COMPUTE, 1);
-  int64_t start[] = { 0, 10, 0, 0, 20, 0 }, end[] = { 0, 20, 0, 0, 35, 0 };
-  rank_timeline t = { .start_ps = start, .end_ps = end };
+  op_time ran[] = { { 0, 0 }, { 10, 20 }, { 0, 0 }, { 0, 0 }, { 20, 35 }, { 0, 0 } };
+  rank_timeline t = { .ops = { .rows = ran } };
   uint32_t count;
   const curve_point *points = curve_on_compute(r, &t, bytes, &count, &a);
   assert_int_equal(count, 3);

@@ -32,8 +32,8 @@ static void assert_same_rank(const rank_plan *r, const rank_timeline *full,
                              const rank_timeline *left_out)
 {
   for (uint32_t i = 0; i < r->ops.count; i++) {
-    assert_int_equal(full->start_ps[i], left_out->start_ps[i]);
-    assert_int_equal(full->end_ps[i], left_out->end_ps[i]);
+    assert_int_equal(op_start_ps(full, i), op_start_ps(left_out, i));
+    assert_int_equal(op_end_ps(full, i), op_end_ps(left_out, i));
   }
   assert_int_equal(full->end_of_rank_ps, left_out->end_of_rank_ps);
   assert_int_equal(full->compute_busy_ps, left_out->compute_busy_ps);

@@ -76,14 +76,14 @@ static passes passes_of(const run *r, const rank_timeline *t)
     if (o->kind == OP_MARK && r->rank->marks.items[o->arg].kind == MARK_BACKWARD) pass = BACKWARD;
     if (o->kind == OP_MARK && r->rank->marks.items[o->arg].kind == MARK_FINISH) break;
     if (o->kind == OP_KERNEL && o->stream == STREAM_D2H)
-      p.gather_ps += t->end_ps[i] - t->start_ps[i];
+      p.gather_ps += op_end_ps(t, i) - op_start_ps(t, i);
     if (o->kind != OP_KERNEL || o->stream != STREAM_COMPUTE) continue;
     int32_t layer = layer_of(r, o);
     if (layer != OUTSIDE) {
-      p.layer_ps[pass][layer] += t->end_ps[i] - t->start_ps[i];
-      if (p.begin_ps[pass] < 0) p.begin_ps[pass] = t->start_ps[i];
+      p.layer_ps[pass][layer] += op_end_ps(t, i) - op_start_ps(t, i);
+      if (p.begin_ps[pass] < 0) p.begin_ps[pass] = op_start_ps(t, i);
     } else if (before != OUTSIDE) {
-      p.end_ps[pass] = t->start_ps[i];
+      p.end_ps[pass] = op_start_ps(t, i);
     }
     before = layer;
   }
