@@ -81,18 +81,11 @@ typedef bool mutation(rank_plan *r, uint32_t at);
 static mutation *const mutations[] = { forget_wait, forget_stream, change_stream, record_early };
 enum { MUTATIONS = sizeof mutations / sizeof *mutations };
 
-/* Once, after the rank's first turn. */
-static void mutate_once(rank_plan *r, mutation *change, uint64_t *random)
-{
-  uint32_t first = r->repeat.first, rest = r->ops.count - first, place = draw(random, rest);
-  for (uint32_t i = 0; i < rest && !change(r, first + place); i++)
-    place = (place + 1) % rest;
-}
-
 /* In the turns from `turn` on, or in that one alone. */
-static void mutate_turns(rank_plan *r, mutation *change, uint64_t *random)
+static void mutate(rank_plan *r, uint64_t *random)
 {
   const plan_repeat repeat = r->repeat;
+  mutation *change = mutations[draw(random, MUTATIONS)];
   uint32_t turn = draw(random, 3) == 0 ? draw(random, repeat.turns) : 0;
   uint32_t last = draw(random, 3) == 0 ? turn + 1 : repeat.turns;
   uint32_t place = draw(random, repeat.ops);
@@ -100,15 +93,6 @@ static void mutate_turns(rank_plan *r, mutation *change, uint64_t *random)
   for (uint32_t i = 0; i < repeat.ops && !done; i++, place = (place + 1) % repeat.ops)
     for (uint32_t k = turn; k < last; k++)
       done |= change(r, repeat.first + k * repeat.ops + place);
-}
-
-static void mutate(rank_plan *r, uint64_t *random)
-{
-  mutation *change = mutations[draw(random, MUTATIONS)];
-  if (draw(random, 3) == 0)
-    mutate_once(r, change, random);
-  else
-    mutate_turns(r, change, random);
 }
 
 static void copy_ops(plan *p, op_array *saved, bool back)
@@ -138,6 +122,21 @@ static void compare_mutants(tally *t, plan *p, const plan *before, uint64_t *ran
     ARRAY_FREE(&saved[r]);
 }
 
+/* Each op after the last turn, changed in each way. What it does to a buffer of the last turn is found though
+ * the walk leaves that turn out. */
+static void compare_drains(tally *t, plan *p, const plan *before)
+{
+  for (uint32_t r = 0; r < p->rank_count; r++) {
+    rank_plan *rank = &p->ranks[r];
+    for (uint32_t i = repeat_end(&rank->repeat) + 1; i < rank->ops.count; i++)
+      for (uint32_t m = 0; m < MUTATIONS; m++) {
+        plan_op saved[2] = { rank->ops.items[i - 1], rank->ops.items[i] };
+        if (mutations[m](rank, i)) compare(t, p, before);
+        memcpy(&rank->ops.items[i - 1], saved, sizeof saved);
+      }
+  }
+}
+
 /* ---- compiled plans ------------------------------------------------------------------------- */
 
 #define PIPELINE(layers, ranks, more)                                                              \
@@ -146,43 +145,72 @@ static void compare_mutants(tally *t, plan *p, const plan *before, uint64_t *ran
 #define MODULES(list)                                                                              \
   "offload: {fine_grained_activation_offloading: true, offload_modules: [" list "]}\n"
 
+enum { OFFLOAD_ON_TWO_RANKS = 3 };
+
 static const char *const scenarios[][2] = {
   { SMALL_DENSE, PIPELINE("2", "1", "") "offload: {system: none}\n" },
   { SMALL_DENSE, PIPELINE("2", "1", "") MODULES("core_attn, attn_proj") },
   { SMALL_DENSE, PIPELINE("4", "4", "") "offload: {system: none}\n" },
-  { SMALL_DENSE, PIPELINE("4", "2", "") MODULES("core_attn, attn_proj") },
+  [OFFLOAD_ON_TWO_RANKS] = { SMALL_DENSE, PIPELINE("4", "2", "") MODULES("core_attn, attn_proj") },
   { SMALL_DENSE, PIPELINE("8", "4", "") MODULES("attn_norm, core_attn, attn_proj, mlp_norm") },
   { SMALL_DENSE, PIPELINE("4", "2", ", num_layers_per_virtual_pipeline_stage: 1")
                      MODULES("core_attn, attn_proj") },
   { SMALL_MOE, PIPELINE("4", "4", "") MODULES("expert_fc1, moe_act, qkv_linear, core_attn") },
 };
 
+typedef struct case_plans {
+  compilation first, steady;
+  arena memory;
+} case_plans;
+
+static void compile_case(case_plans *c, uint32_t scenario)
+{
+  *c = (case_plans){ .memory = { 0 } };
+  const settings *s = small_settings(scenarios[scenario][0], scenarios[scenario][1], &c->memory);
+  small_compile(&c->first, s, ITERATION_WARMUP, &c->memory);
+  small_compile(&c->steady, s, ITERATION_STEADY, &c->memory);
+}
+
+static void release_case(case_plans *c)
+{
+  compilation_release(&c->first);
+  compilation_release(&c->steady);
+  arena_release(&c->memory);
+}
+
 static void test_compiled(void **state)
 {
   (void)state;
   uint64_t random = 1;
   for (uint32_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
-    arena a = { 0 };
-    compilation first, steady;
+    case_plans c;
     tally compiled = { 0 }, mutants = { 0 };
-    const settings *s = small_settings(scenarios[i][0], scenarios[i][1], &a);
-    small_compile(&first, s, ITERATION_WARMUP, &a);
-    small_compile(&steady, s, ITERATION_STEADY, &a);
-    compare(&compiled, &first.plan, NULL);
-    compare(&compiled, &steady.plan, &first.plan);
+    compile_case(&c, i);
+    compare(&compiled, &c.first.plan, NULL);
+    compare(&compiled, &c.steady.plan, &c.first.plan);
     assert_int_equal(compiled.unsafe, 0);
     assert_int_equal(compiled.shown, 2);
-    compare_mutants(&mutants, &first.plan, NULL, &random);
-    compare_mutants(&mutants, &steady.plan, &first.plan, &random);
+    compare_mutants(&mutants, &c.first.plan, NULL, &random);
+    compare_mutants(&mutants, &c.steady.plan, &c.first.plan, &random);
     assert_true(mutants.unsafe > 10 && mutants.shown > 10);
-    compilation_release(&first);
-    compilation_release(&steady);
-    arena_release(&a);
+    release_case(&c);
   }
+}
+
+static void test_drain(void **state)
+{
+  (void)state;
+  case_plans c;
+  tally t = { 0 };
+  compile_case(&c, OFFLOAD_ON_TWO_RANKS);
+  compare_drains(&t, &c.steady.plan, &c.first.plan);
+  assert_true(t.unsafe > 100 && t.shown > 10);
+  release_case(&c);
 }
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = { cmocka_unit_test(test_compiled) };
+  const struct CMUnitTest tests[] = { cmocka_unit_test(test_compiled),
+                                      cmocka_unit_test(test_drain) };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
