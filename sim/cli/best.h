@@ -1,4 +1,4 @@
-/* What tune and sweep say of the best setting besides its figures. */
+/* What tune and sweep print about the best setting besides its figures. */
 #ifndef OFFSIM_SIM_CLI_BEST_H
 #define OFFSIM_SIM_CLI_BEST_H
 
@@ -13,7 +13,8 @@ bool best_find(best_notes *n, const settings *given, const candidate *c, const m
 bool best_slacken(best_notes *n, const settings *given, const candidate *c, const machine *m,
                   uint32_t threads, arena *a, diag *d);
 
-/* The flags of a setting, and what is to be left out; once. Nothing for Hugging Face's models. */
+/* The flags of a setting, and the options that have to go; once. Nothing for Hugging Face's
+ * models. */
 void best_paste(best_notes *n, const settings *given, const candidate *c, arena *a);
 
 #endif

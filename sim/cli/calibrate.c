@@ -21,11 +21,10 @@ typedef struct calibrate_options {
 static const char head[] =
     "usage: offsim calibrate [OPTION...] --output FILE.yaml\n"
     "       offsim calibrate [OPTION...] --from TRACE --output FILE.yaml [SCENARIO]\n\n"
-    "Measures this machine for predictions of runs on it (run --on cuda): copies between GPUs\n"
-    "and host, of one, some and all at once, host costs of launches, events and allocations, the\n"
-    "kernels of a few models, at work and with pauses, and what GPUs give each other. Takes\n"
-    "about two minutes. What it writes is a machine for predict --machine\n"
-    "(docs/08-real-gpu.md).\n\n"
+    "Measures this machine, to predict runs on it (run --on cuda): copies between GPUs and host,\n"
+    "of one, some and all at once, host costs of launches, events and allocations, the kernels of\n"
+    "a few models, at work and with pauses, and exchanges between GPUs. Takes about two minutes.\n"
+    "The output is a machine file for predict --machine (docs/08-real-gpu.md).\n\n"
     "With --from it needs no GPU: kernels, copies, NCCL and host come from a profiler's trace of "
     "a\n"
     "step, and from the configuration of that run (docs/09-real-runs.md).\n\n";
@@ -33,20 +32,20 @@ static const char head[] =
 #define OPTIONS calibrate_options
 static const option_row rows[] = {
   { OPTION_ROW("output", "FILE", "the machine file", OPTION_TEXT), MEMBER(output), .letter = 'o' },
-  WHOLE("gpus", "N", gpus, 1, CALIBRATED_GPUS, "that copy at once (default: all)"),
+  WHOLE("gpus", "N", gpus, 1, CALIBRATED_GPUS, "GPUs that copy at once (default: all)"),
   TEXT("from", "TRACE", from,
        "a trace of PyTorch's profiler of one step of the run that the\nconfiguration describes"),
   REAL("step-time", "SECONDS", step_time, 0, 1e6,
        "with --from: a step of that run without the profiler, which\nslows the host down"),
   WHOLE("rank", "N", rank, 0, INT32_MAX,
-        "with --from: of this pipeline rank (default: the trace's)"),
+        "with --from: the trace's pipeline rank (default: its own)"),
   TEXT("base", "MACHINE", base,
-       "has what is not measured: network, disks (default: the shipped\n"
-       "machine with this GPU)"),
-  TEXT("name", "NAME", name, "of the machine (default: calibrated)"),
+       "machine for what is not measured: network, disks (default: the\n"
+       "shipped machine with this GPU)"),
+  TEXT("name", "NAME", name, "name of the machine (default: calibrated)"),
   FLAG("links-only", links_only,
-       "no kernels; with --base FILE, a machine that was calibrated before,\n"
-       "its own stay: for hosts that others use, too, right before a run"),
+       "measure links only, and keep the kernels of --base FILE, a\n"
+       "calibrated machine: on a shared host, right before a run"),
   { .name = NULL },
 };
 
@@ -107,10 +106,10 @@ static bool only_of_trace(const calibrate_options *o, diag *d)
 {
   if (o->from == NULL && load_is_given(&o->load))
     return diag_error(d, (source_pos){ 0 },
-                      "a configuration is of the run of a trace; --from names the trace");
+                      "a configuration describes the run of a trace; give the trace with --from");
   if (o->from == NULL && (o->step_time > 0 || o->rank >= 0))
     return diag_error(d, (source_pos){ o->step_time > 0 ? "--step-time" : "--rank", 0, 0 },
-                      "is of the run of a trace; --from names the trace");
+                      "describes the run of a trace; give the trace with --from");
   if (o->from != NULL && (o->links_only || o->gpus > 0))
     return diag_error(d, (source_pos){ o->links_only ? "--links-only" : "--gpus", 0, 0 },
                       "measures this machine; --from reads a trace instead");

@@ -63,7 +63,8 @@ static const option_row rows[] = {
   FLAG("outputs", outputs,
        "judge only what was written, op by op at the same place in the\n"
        "model: for two settings of offload or recomputation"),
-  TAKE("without", "A0,B0", take_without, "the same two without offload: overhead, saving and R"),
+  TAKE("without", "A0,B0", take_without,
+       "the same two runs without offload: overhead, saving and R"),
   TEXT("html", "FILE", html,
        "one page for a browser: both timelines, memory, the largest\n"
        "differences, gates; - is standard output, instead of the report\n"
@@ -86,7 +87,7 @@ static const option_row rows[] = {
   FLAG("all-waits", real.all_waits,
        "a gate: each copy waits for compute, and compute for it, no later\nthan predicted"),
   REAL("step-time", "SECONDS", real.step_time, 0, 1000000,
-       "logged without the profiler, which slows the host down"),
+       "logged step time without the profiler, which slows the host down"),
   WHOLE("without-peak", "BYTES", real.without_peak_bytes, 0, INT64_MAX,
         "logged peak of allocated memory of the same run without offload,\n"
         "for R (default: the predicted one)"),

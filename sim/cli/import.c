@@ -32,8 +32,8 @@ static const option_row rows[] = {
         "of offsim's own record and of Nsight Systems' exports, which have\nseveral ranks (default "
         "0)"),
   FLAG("align", align,
-       "FILEs are traces of several ranks: what is between their clocks, by\nthe collectives in "
-       "which they meet"),
+       "FILEs are traces of several ranks: print the offsets of their\nclocks, from the "
+       "collectives that they share"),
   FLAG("json", json, "machine-readable result (docs/reference/real-runs.md)"),
   { .name = NULL },
 };

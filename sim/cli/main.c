@@ -52,9 +52,9 @@ static int help(FILE *out, int status)
     print_verb(out, verbs[i].name, verbs[i].meaning);
   fputc('\n', out);
   wrap_text(out, "", 0,
-            "offsim VERB --help tells more; offsim --version prints the version; --list-machines, "
-            "--list-systems and --list-modules print names that settings take, --list-defects what "
-            "each version of Megatron-LM does wrong.",
+            "offsim VERB --help lists a verb's options; offsim --version prints the version; "
+            "--list-machines, --list-systems and --list-modules print names that settings take, "
+            "--list-defects the defects of each version of Megatron-LM.",
             " ");
   wrap_text(out, "", 0,
             "Exit status: 0 success, 1 a check failed, 2 wrong usage or input, 3 a resource was "

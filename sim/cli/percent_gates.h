@@ -6,7 +6,7 @@
 #include "sim/report/gates.h"
 
 void gate_put(gate_list *g, const char *name, bool held, const char *finding);
-/* The error of `of`, whatever its sign, is at most `limit` percent. */
+/* The magnitude of the error of `of` is at most `limit` percent. */
 void gate_put_error(gate_list *g, const char *name, const char *of, int64_t ppm, double limit,
                     arena *a);
 /* R is at least `limit` percent. */

@@ -42,42 +42,42 @@ static const option_row rows[] = {
   FLAG("brief", brief, "memory and its verdict alone; no search for what would fit"),
   FLAG("json", json, "machine-readable result (docs/reference/json.md)"),
   FLAG("range", range,
-       "in which range a measured step should be, and what it comes from:\n"
-       "times the steady iteration some twenty times more; and how much\n"
-       "memory an uneven load of experts takes"),
+       "the range in which a measured step should be, and its causes: times\n"
+       "the steady iteration some twenty times more; also the memory that\n"
+       "an uneven load of experts takes"),
   TEXT("trace", "FILE", trace,
        "timeline as a trace in the form of PyTorch's profiler, for\n"
        "ui.perfetto.dev or HTA; packed if FILE ends in .gz, - is standard\n"
        "output, instead of the report"),
   TEXT("trace-ranks", "LIST", trace_ranks,
-       "of these pipeline ranks alone: 0, 0,2 or 1-3; HTA wants one in a\nfile"),
+       "only these pipeline ranks: 0, 0,2 or 1-3; HTA wants a file for each"),
   TEXT("memory-snapshot", "FILE", snapshot,
-       "memory of the first of them as PyTorch's snapshot, for its\n"
+       "memory of the first of these ranks as PyTorch's snapshot, for its\n"
        "memory_viz page"),
   TEXT("record", "FILE", record,
-       "the same as a trace for offsim compare (docs/reference/traces.md)"),
+       "steady iteration as a trace for offsim compare\n(docs/reference/traces.md)"),
   TEXT("html", "FILE", html,
        "one page for a browser: verdict, timeline and memory; - is standard\n"
        "output, instead of the report (docs/reference/html.md)"),
   TEXT("plot", "FILE.svg|png|pdf", plot, "timeline and memory curve"),
-  WHOLE("plot-rank", "N", plot_rank, 0, INT64_MAX, "of this pipeline rank (default 0)"),
+  WHOLE("plot-rank", "N", plot_rank, 0, INT64_MAX, "pipeline rank that --plot draws (default 0)"),
   WHOLE("measured-static", "N", measured.static_bytes, 0, INT64_MAX,
-        "your own logged figures of the last rank, in bytes, printed"),
+        "logged static bytes of the last rank, printed beside the prediction"),
   WHOLE("measured-peak", "N", measured.peak_bytes, 0, INT64_MAX,
-        "beside the prediction in the table"),
+        "logged peak bytes of the last rank, likewise"),
   FLAG("compare-systems", compare_systems,
        "the same model through every offload system that accepts it: one\n"
        "table; --json and --plot then show all of them"),
   FLAG("suggest", suggest,
-       "predict which single settings make it fit, however long that\n"
-       "takes; without, some are if it does not fit"),
+       "predict all single settings that may make it fit, without a time\n"
+       "limit; by default only some, if it does not fit"),
   FLAG("must-fit", must_fit, "exit status 1 if it does not fit"),
   TEXT("against", "FILE", growth.against,
        "an earlier result of predict --json: by how much peaks and step\ngrew since"),
   REAL("max-peak-growth", "PERCENT", growth.peak_percent, 0, 1000000,
        "exit status 1 if the highest peak, allocated or reserved, grew more"),
   REAL("max-step-growth", "PERCENT", growth.step_percent, 0, 1000000,
-       "exit status 1 if the step did"),
+       "exit status 1 if the step grew more"),
   FLAG("check", check,
        "first check the plan as offsim check does; exit status 1 if it is\n"
        "not safe"),
@@ -85,10 +85,9 @@ static const option_row rows[] = {
        "time and memory of a plan as offsim plan prints it, which is\n"
        "checked first (- reads standard input)"),
   TEXT("warmup-plan", "FILE", warmup_plan,
-       "take this plan of the first iteration, as offsim plan prints it,"),
-  TEXT("steady-plan", "FILE", steady_plan,
-       "and this one of the later ones, instead of compiling them: those of\n"
-       "a run that was recorded"),
+       "plan of the first iteration, as offsim plan prints it, in place of a\n"
+       "compiled one: of a run that was recorded"),
+  TEXT("steady-plan", "FILE", steady_plan, "plan of the later iterations, likewise"),
   WHOLE("threads", "N", threads, 1, MOST_THREADS,
         "parts of the prediction at a time (default: one a core); cannot\n"
         "change a byte"),

@@ -18,7 +18,7 @@ bool processes_join(diag *d);
 bool processes_agree(diag *d);
 
 /* Reports the errors and returns the exit status. An error of one process ends all of them, unless
- * processes_agree has told it to the others: then each ends by itself. */
+ * processes_agree has reported it to the others: then each ends by itself. */
 int processes_finish(const diag *d);
 
 #endif

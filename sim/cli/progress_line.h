@@ -23,7 +23,7 @@ void progress_line_restart(progress_line *p, uint32_t decided);
 /* At most five times a second. `left`: what the estimated time is, such as "left". */
 void progress_line_show(progress_line *p, uint32_t decided, uint32_t all, const char *left);
 
-/* What is under way, of which nobody knows how long it takes. */
+/* Shows work that takes an unknown time. */
 void progress_line_tell(const progress_line *p, uint32_t all, const char *doing);
 
 /* Clears the line. */

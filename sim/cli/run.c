@@ -18,14 +18,14 @@ static const char head[] =
     "Executes the plan of every rank with real arithmetic, all ranks in this process: forward,\n"
     "backward and optimizer step. On the CPU (ref) bit for bit the same wherever it runs; on\n"
     "NVIDIA GPUs (cuda) with streams, events and the allocator as the plan has them\n"
-    "(docs/reference/run.md). Exit status 1: the plan reads what is not there, or orders of its\n"
-    "ops that it allows do not agree.\n\n";
+    "(docs/reference/run.md). Exit status 1: the plan reads data that is not there, or two legal\n"
+    "orders of its ops disagree.\n\n";
 
 #define OPTIONS run_options
 static const option_row rows[] = {
   TEXT("on", "EXECUTOR", executor, "ref: the reference on the CPU; cuda: GPUs"),
   WHOLE("steps", "N", steps, 1, MOST_STEPS, "optimizer steps (default 5)"),
-  TEXT("data", "FILE", data, "train on the bytes of a text; without, on a made-up stream"),
+  TEXT("data", "FILE", data, "train on the bytes of a text (default: a made-up stream)"),
   WHOLE("seed", "N", seed, 0, INT64_MAX, "of weights, dropout and the made-up stream (default 1)"),
   FLAG("same-batch", same_batch, "every step reads the samples of the first"),
   REAL("learning-rate", "X", learning_rate, 0, 1, "constant (default 0.001)"),
@@ -36,15 +36,15 @@ static const option_row rows[] = {
         "compare N such orders with the program's"),
   WHOLE("threads", "N", threads, 1, REF_THREADS_MAX,
         "for the large products (default 1); cannot change a bit"),
-  TEXT("disk-dir", "DIR", disk_dir, "where files of disk offload lie (default $TMPDIR or /tmp)"),
+  TEXT("disk-dir", "DIR", disk_dir, "folder for files of disk offload (default $TMPDIR or /tmp)"),
   FLAG("tensors", tensors, "fingerprints of each parameter and its gradient too"),
   TEXT("dump", "FILE", dump, "all values of parameters and gradients (docs/reference/run.md)"),
   TEXT("record", "FILE", record,
        "every op with fingerprints of what it wrote, for offsim compare\n"
        "(docs/reference/traces.md)"),
   TEXT("plan", "FILE", plan,
-       "a plan as offsim plan prints it: what its ops hand on, without\n"
-       "arithmetic"),
+       "a plan as offsim plan prints it, without arithmetic: each op writes\n"
+       "a hash of what it reads"),
   FLAG("json", json, "machine-readable result (docs/reference/run.md)"),
   NOTE("\nWith --on cuda:"),
   WHOLE("gpus", "N", gpus, 0, MOST_GPUS,
@@ -54,16 +54,16 @@ static const option_row rows[] = {
          "fast: tensor cores (default); exact: the bits of ref"),
   FLAG("timed", timed, "no fingerprints: nothing but the steps themselves"),
   NOTE("  --record FILE              the ops of the last step with their times"),
-  FLAG("contents", contents, "... or with what they wrote, op by op, without times"),
+  FLAG("contents", contents, "... or with fingerprints of what they wrote, without times"),
   TEXT("trace", "FILE", trace,
        "timeline of the last step as a trace in the form of PyTorch's\n"
        "profiler, for ui.perfetto.dev or HTA; packed if FILE ends in .gz, -\nis standard output, "
        "instead of the report"),
-  TEXT("trace-ranks", "LIST", trace_ranks, "of these ranks alone: 0, 0,2 or 1-3"),
+  TEXT("trace-ranks", "LIST", trace_ranks, "only these ranks: 0, 0,2 or 1-3"),
   CHOICE("backing", "ALLOCATOR", backing, "caching|malloc_async",
          "caching: the one that is simulated (default); malloc_async:\n"
          "cudaMallocAsync"),
-  FLAG("guards", guards, "known bytes around every buffer, looked at when it is freed"),
+  FLAG("guards", guards, "known bytes around every buffer, checked when it is freed"),
   FLAG("nvtx", nvtx, "ops are ranges for Nsight Systems"),
   { .name = NULL },
 };
@@ -83,7 +83,8 @@ static bool check_cuda(const run_options *o, diag *d)
     return diag_error(d, (source_pos){ o->tensors ? "--tensors" : "--dump", 0, 0 },
                       "needs --arithmetic exact, which brings the model to the host");
   if (o->contents && o->record == NULL)
-    return diag_error(d, (source_pos){ "--contents", 0, 0 }, "of what? --record FILE takes them");
+    return diag_error(d, (source_pos){ "--contents", 0, 0 },
+                      "needs --record FILE, which takes them");
   if (o->trace != NULL && (o->contents || o->gpus == 0))
     return diag_error(d, (source_pos){ "--trace", 0, 0 },
                       o->contents ? "has times, which a run with --contents does not"

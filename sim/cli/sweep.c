@@ -28,9 +28,9 @@ typedef struct sweep_options {
 
 static const char head[] =
     "usage: offsim sweep [OPTION...] --over KEY=VALUE|VALUE... [SCENARIO.yaml]\n\n"
-    "Predicts many settings: every combination of the values of some keys, on all cores. With a\n"
-    "file, what was predicted is in it, also after a crash; the same command goes on from "
-    "there.\n\n";
+    "Predicts many settings: every combination of the values of some keys, on all cores. With\n"
+    "--output the file has every predicted row, even after a crash; the same command continues\n"
+    "from there.\n\n";
 
 #define OPTIONS sweep_options
 static const option_row rows[] = {

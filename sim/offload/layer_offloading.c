@@ -143,8 +143,8 @@ static bool goes_beside(const settings *s, diag *d)
 
   return need(s, d, alone || layer_offloading_goes_beside(s->offload.system), key,
               KEY_offload_system,
-              "layer_offloading goes beside the systems of activations that Axolotl has; offload "
-              "system %s is none of them",
+              "layer_offloading works beside Axolotl's systems of activations; offload "
+              "system %s is not one of them",
               chosen_word(s, KEY_offload_system)) &&
          need(s, d, alone || !s->offload.selective_checkpointing_hidden_states, key,
               KEY_offload_selective_checkpointing_hidden_states,

@@ -78,7 +78,7 @@
 
 #define NO_POSITION UINT32_MAX
 
-/* A list of groups of one chunk; no group is in it twice, so the chunk's group count is its
+/* A list of groups of one chunk. No group is in it twice, so the chunk's group count is its
  * capacity. */
 typedef struct group_list {
   uint32_t *groups;
@@ -301,7 +301,7 @@ static uint32_t take_name(group_list *l, const chunk_groups *c, name_id name)
   return 0;
 }
 
-/* This very group leaves the list that it is in. */
+/* Removes this group from its list. */
 static void take_group(group_list *l, uint32_t group)
 {
   uint32_t i = 0;
@@ -357,8 +357,9 @@ static void stop_chunk_mismatch(const manager *m, instance_id i, uint32_t group)
       m->rank->pp_rank, g->name, g->layer, i / m->rank->chunk_count);
 }
 
-/* The hook that gives a saved tensor back asks the current chunk of backward, which the first commit
- * marker of a chunk sets: None until then in an iteration's first chunk, the chunk before it after. */
+/* The hook that returns a saved tensor asks backward's current chunk, which a chunk's first commit
+ * marker sets. Before that marker it is None in an iteration's first chunk, and the previous chunk in
+ * later ones. */
 static void stop_without_chunk(const manager *m, instance_id i, uint32_t group)
 {
   assert(m->has[MEGATRON_EARLY_READ] && m->backward_current != m->order.position[i]);
@@ -544,7 +545,8 @@ static void empty_released(const manager *m, walk *w, instance_id i, uint32_t gr
   }
 }
 
-/* The commit takes the last pending group, which is a kept one inside this group: this one stays too. */
+/* The commit takes the last pending group. Where that is a kept one inside this group, this one stays
+ * too. */
 static bool is_behind_kept_group(const manager *m, const handler *h, uint32_t group)
 {
   assert(h->pending.count > 0 && "a commit follows its start");
@@ -887,7 +889,7 @@ static void visit_position(manager *m, turn_state *t, uint32_t position)
   turn_events(t, m->inflight + first, count);
 }
 
-/* Without groups, no marker ever moves the order of backwards on. */
+/* Without groups no marker advances the order of backwards. */
 static bool has_groups(const manager *m)
 {
   assert(m->table.name_count > 0 && "name 0 is none");
@@ -925,7 +927,8 @@ static bool keeps_alike(const manager *m, uint32_t position, uint32_t before)
          memcmp(m->kept.margin + a, m->kept.margin + b, count * sizeof *m->kept.margin) == 0;
 }
 
-/* `chunks` places earlier in the order of backwards is the chunk in its place a turn earlier. */
+/* Whether the chunk `chunks` places earlier in the order of backwards is the one in its place a
+ * turn earlier. */
 static bool comes_back_alike(const manager *m, uint32_t place, uint32_t chunks)
 {
   assert(place >= chunks);
@@ -1105,7 +1108,7 @@ static bool check_layer_input(const settings *s, diag *d)
             "offload_modules layer_input is predicted as in Megatron-LM pull request #5218, which "
             "is not merged");
   return need(s, d, s->offload.offload_modules.count == 1, key, key,
-              "offload_modules has layer_input and others; layer_input goes alone") &&
+              "offload_modules has layer_input and others; layer_input cannot be combined") &&
          need(s, d,
               r->recompute_granularity == GRANULARITY_FULL && r->recompute_method == METHOD_UNIFORM,
               key, KEY_recompute_recompute_granularity,

@@ -24,7 +24,7 @@ static void print_counts(const tuned *t, const tune_request *r, FILE *out, arena
   print_count(out, t->refused, "refused by the rules of the settings");
   print_count(out, t->same, "the same as another");
   print_count(out, t->too_large,
-              arena_printf(a, "allocate more than %s, whatever the times are",
+              arena_printf(a, "allocate more than %s",
                            figure_capacity(a, machine_usable_bytes(r->machine))));
   print_count(out, t->too_slow,
               "slower than the last of the table even without offload, at the highest clock, in "

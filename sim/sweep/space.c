@@ -171,7 +171,7 @@ static uint32_t most_sets(const space *s)
 bool space_check(const space *s, source_pos at, diag *d)
 {
   if (s->axis_count == 0)
-    return diag_error(d, at, "nothing is varied: --over KEY=VALUE|VALUE or --list FILE says what");
+    return diag_error(d, at, "nothing is varied; give --over KEY=VALUE|VALUE or --list FILE");
   if (count_of(s) > SPACE_MOST_SETTINGS)
     return diag_error(d, at, "more than %d settings; a sweep of fewer keys or values is possible",
                       SPACE_MOST_SETTINGS);

@@ -181,10 +181,10 @@ def test_refusals(offsim, tmp_path):
     trace, to = tmp_path / "trace.json.gz", tmp_path / "m.yaml"
     offsim("predict", *SCENARIO, "--trace", trace, check=0)
     for arguments, message in [
-            (["--step-time", "1", "-o", to], "--step-time: error: is of the run of a trace"),
-            (["--rank", "1", "-o", to], "--rank: error: is of the run of a trace"),
+            (["--step-time", "1", "-o", to], "--step-time: error: describes the run of a trace"),
+            (["--rank", "1", "-o", to], "--rank: error: describes the run of a trace"),
             (["-o", to, *SCENARIO], "without --from"),
-            (["-o", to, *sets("num_layers=3")], "--from names the trace"),
+            (["-o", to, *sets("num_layers=3")], "give the trace with --from"),
             (["--from", trace, *SCENARIO], "which file shall the machine be written to?"),
             (["--from", trace, "-o", to, "--links-only", *SCENARIO], "--links-only: error: measures this machine"),
             (["--from", trace, "-o", to, "--gpus", "2", *SCENARIO], "--gpus: error: measures this machine"),

@@ -25,7 +25,7 @@ static bool check_modules(const settings *s, diag *d)
                      (m->moe_expert_capacity_factor >= 0 || m->moe_router_padding_for_quantization);
 
   return need(s, d, !has(s, CAPTURE_MOE) || !has(s, CAPTURE_MOE_ROUTER), key, key,
-              "cuda_graph_modules has both moe and moe_router; one of them is possible") &&
+              "cuda_graph_modules has both moe and moe_router; give one of them") &&
          need(s, d, !has(s, CAPTURE_MOE_PREPROCESS) || has(s, CAPTURE_MOE_ROUTER), key, key,
               "cuda_graph_modules has moe_preprocess, which needs moe_router") &&
          need(s, d, m->num_experts > 1 || (!has(s, CAPTURE_MOE) && !has(s, CAPTURE_MOE_ROUTER)),

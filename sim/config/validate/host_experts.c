@@ -9,7 +9,7 @@
 
 static const setting_key on_host = KEY_offload_moe_use_offloading_experts;
 
-/* What the module computes, whatever the model's settings say of experts. */
+/* What the module always computes: settings of other experts are refused. */
 static bool check_module(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;
@@ -23,8 +23,8 @@ static bool check_module(const settings *s, diag *d)
               "moe_use_offloading_experts multiplies by Transformer Engine's grouped products; set "
               "moe_grouped_gemm and transformer_impl transformer_engine") &&
          need(s, d, swiglu, on_host, KEY_model_swiglu,
-              "experts of moe_use_offloading_experts are SwiGLU, whatever activation the model "
-              "has; set swiglu alone") &&
+              "moe_use_offloading_experts has SwiGLU experts only; set swiglu and no other "
+              "activation") &&
          need(s, d, !m->add_bias_linear, on_host, KEY_model_add_bias_linear,
               "experts of moe_use_offloading_experts have no biases; set add_bias_linear: false") &&
          need(s, d, !m->moe_apply_probs_on_input, on_host, KEY_model_moe_apply_probs_on_input,
@@ -72,7 +72,7 @@ static bool check_optimizer(const settings *s, diag *d)
               KEY_parallel_expert_model_parallel_size,
               "moe_use_offloading_experts with use_distributed_optimizer needs "
               "expert_model_parallel_size above 1: on one rank experts share their buffer with "
-              "parameters of the device, which takes them there") &&
+              "parameters on the device, and so move there") &&
          need(s, d, s->parallel.num_distributed_optimizer_instances == 1, on_host,
               KEY_parallel_num_distributed_optimizer_instances,
               "moe_use_offloading_experts with num_distributed_optimizer_instances is not "

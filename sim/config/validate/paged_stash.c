@@ -45,7 +45,7 @@ bool validate_paged_stash(const settings *s, diag *d)
               "backwards of layers take turns; leave one of them out") &&
           need(s, d, s->model.moe_expert_rank_capacity_factor > 0, key,
                KEY_model_moe_expert_rank_capacity_factor,
-               "moe_paged_stash needs moe_expert_rank_capacity_factor: without, nothing is "
+               "moe_paged_stash needs moe_expert_rank_capacity_factor: without it, nothing is "
                "padded") &&
           need(s, d, !inside, KEY_offload_offload_modules, key,
                "offload_modules expert_fc1, moe_act and fused_group_mlp do not work with "

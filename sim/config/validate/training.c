@@ -39,7 +39,7 @@ static bool check_precision(const settings *s, diag *d)
   const struct training_settings *t = &s->training;
 
   return need(s, d, !t->bf16 || !t->fp16, KEY_training_fp16, KEY_training_bf16,
-              "bf16 and fp16 are both given; one of them is possible") &&
+              "bf16 and fp16 are both given; give one of them") &&
          need(s, d,
               !(t->bf16 && t->accumulate_allreduce_grads_in_fp32) ||
                   t->main_grads_dtype == MAIN_GRADS_FP32,
