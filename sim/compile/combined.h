@@ -3,8 +3,8 @@
  * 1F1B: models/common/model_chunk_schedule_plan.py, run of a chunk and of a layer;
  * pipeline_parallel/utils.py, ScheduleNode).
  *
- * The parts of one instance run one after the other, on whatever stream: each waits for the event
- * that the previous part recorded. Only their streams order the parts of two instances.
+ * The parts of one instance run one after the other, on any stream: each waits for the event that
+ * the previous part recorded. Only their streams order the parts of two instances.
  */
 #ifndef OFFSIM_SIM_COMPILE_COMBINED_H
 #define OFFSIM_SIM_COMPILE_COMBINED_H

@@ -330,8 +330,8 @@ bool is_without_offload(const settings *s)
          !s->offload.layer_offloading;
 }
 
-/* The paged stash packs what experts save whether or not it leaves, so it is part of the run. Keys of systems
- * that do not run are left out: settings with different offload have one run beside them. */
+/* The paged stash packs what experts save even if nothing leaves, so it is part of the run. Keys of systems
+ * that do not run are reset, so that settings that differ only in offload share one baseline. */
 settings settings_without_offload(const settings *s)
 {
   settings without = *s;

@@ -265,7 +265,7 @@ static bool is_on_two_stages(const parameter *p)
   return p->shared_embedding;
 }
 
-/* Sums the gradients of the chosen parameters, in whatever buffers they are. */
+/* Sums the gradients of the chosen parameters, in any buffers. */
 static void sum_chosen(walk *w, const static_allocation_list *list, const uint32_t *buffer,
                        comm_group group, bool (*is_chosen)(const parameter *p))
 {

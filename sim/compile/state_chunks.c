@@ -235,7 +235,7 @@ static void resident_twin(walk *w, state_chunks *c, uint32_t allocation)
                                                         .stream = STREAM_HOST });
 }
 
-/* In the order in which a step makes them: main parameters come back behind those that stay. */
+/* In the order in which a step makes them: main parameters come back after those that stay. */
 void state_chunks_residents(walk *w, state_chunks *c, uint32_t *buffer)
 {
   assert(c->buffer == NULL && "once");

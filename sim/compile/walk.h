@@ -61,7 +61,7 @@ enum { REFERENCE_COUNT = (1 << 17) - 1, REFERENCE_MARK_SHIFT = 17 };
 
 _Static_assert(REFERENCE_EMPTIED >> REFERENCE_MARK_SHIFT >= 1 << STREAM_HOST,
                "a mark for each stream");
-_Static_assert((REFERENCE_COUNT & 1 << REFERENCE_MARK_SHIFT) == 0, "marks stand above the count");
+_Static_assert((REFERENCE_COUNT & 1 << REFERENCE_MARK_SHIFT) == 0, "marks are above the count");
 
 typedef struct reference_array {
   uint32_t *items;
@@ -167,11 +167,11 @@ uint32_t walk_new_buffer(walk *w, plan_buffer description);
 /* A buffer that exists when the iteration begins. */
 uint32_t walk_resident(walk *w, plan_buffer description);
 
-/* A device buffer; what is asked for was checked. */
+/* A new device buffer; the caller has checked the arguments. */
 static inline uint32_t walk_take(walk *w, int64_t bytes, uint32_t tensor, uint8_t class,
                                  uint8_t pool, uint8_t filled)
 {
-  /* Member by member: of a copy, the CPU would have to wait for what has just been written. */
+  /* Member by member: a copy of a struct would make the CPU wait for the stores just made. */
   uint32_t made = w->rank->buffers.count;
   plan_buffer *b = ARRAY_PUSH(&w->rank->buffers);
   b->bytes = bytes;

@@ -3,7 +3,7 @@
  * tensors, the sizes and scalars of its call by the letters of sim/plan/kernels.h, and the position
  * of its rank.
  *
- * Elements are taken in row-major order of a tensor's shape, whatever the strides.
+ * Elements are taken in row-major order of a tensor's shape, for any strides.
  */
 #ifndef OFFSIM_SIM_EXEC_CALL_H
 #define OFFSIM_SIM_EXEC_CALL_H

@@ -1,5 +1,5 @@
 /*
- * How an operator says what its forward and its backward issue.
+ * What an operator's forward and backward issue.
  *
  * The operator table has one function for each direction. Lowering a chunk calls it once per operator (and
  * again for recomputation). It lists, in program order, the kernels and collectives, the storages that they

@@ -115,7 +115,7 @@ typedef struct graph_region {
                                     * operators that make them do not run again */
 } graph_region;
 
-/* One call of an offloadable module (offload-systems: "group"), or one layer. */
+/* One call of an offloadable module, or one layer. */
 typedef struct graph_group {
   const char *name; /* "core_attn" */
   int32_t layer;

@@ -13,7 +13,7 @@
 
 #include "sim/plan/plan.h"
 
-/* Where rows of tables that were apart are in the plan. */
+/* The rows of separate tables, as rows of the plan. */
 typedef struct plan_rows {
   uint32_t *calls, *views; /* by row; of a list of views: by its first */
   uint32_t sites, tensors; /* rows that come before them; sites[0], nowhere, stays */
@@ -22,8 +22,8 @@ typedef struct plan_rows {
 /* Its names and tables are in `a`. */
 plan plan_apart(const plan *p, arena *a);
 
-/* Puts the rows of `apart` into the plan, and what its ranks know of messages, and releases it. The names
- * must live as long as the plan. */
+/* Puts the rows of `apart` and the messages of its ranks into the plan, and releases it. The names must
+ * live as long as the plan. */
 plan_rows plan_join(plan *p, plan *apart, arena *a);
 
 void plan_renumber(rank_plan *r, const plan_rows *rows);

@@ -478,7 +478,8 @@ typedef enum attention_layout {
   ATTENTION_BSHD
 } attention_layout;
 enum { GEMM_LAYOUT, GEMM_ADD, GEMM_FP8, GEMM_BIASED }; /* scalars of gemm and grouped_gemm */
-/* Scalar of the cross_entropy kernels: each stands for PyTorch's kernels of several operators, not for a compiled one. */
+/* Scalar of the cross_entropy kernels: each represents PyTorch's kernels of several operators, not a
+ * compiled one. */
 enum { CROSS_ENTROPY_EAGER };
 
 #endif

@@ -151,7 +151,7 @@ static bool only_uses(uint32_t kind)
   return false;
 }
 
-/* The next line is read in any case, and its errors are its own. */
+/* The parser reads the next line in any case, and reports that line's own errors. */
 static void note_wrong_line(parser *p, const plan_word *first)
 {
   uint32_t kind = 0;
@@ -256,7 +256,7 @@ static bool read_ranks(parser *p)
   return read_global_ranks(p) && line_end(&p->line, "the end of the line");
 }
 
-/* Which streams a text may name: those without a meaning of their own beside what is issued to them. */
+/* Which streams a text may rename: those whose only meaning is what is issued to them. */
 static bool may_be_named(uint32_t stream)
 {
   return stream != STREAM_COMPUTE && stream != STREAM_DISK_OUT && stream != STREAM_DISK_IN &&

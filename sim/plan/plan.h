@@ -295,7 +295,7 @@ typedef struct id_array {
 typedef struct plan_repeat {
   uint32_t first; /* first op of the first turn */
   uint32_t ops;   /* of a turn */
-  uint32_t turns; /* 0: nothing repeats, or nobody has looked */
+  uint32_t turns; /* 0: nothing repeats, or plan_find_repeats was not called */
   /* By how much ids grow from turn to turn: of marks, messages, buffers that a turn takes and events that it
    * records. */
   uint32_t marks, messages, buffers, events;
@@ -390,8 +390,8 @@ static inline bool op_runs_on_stream(op_kind kind)
   return on_stream >> kind & 1;
 }
 
-/* Asks for the ops that a loop over a rank's ops comes to soon. They are many times what the CPU's caches
- * hold, and what the loop does between two of them hides from the CPU that they are read in order. */
+/* Prefetches the ops that a loop over a rank's ops reaches soon. A rank's ops are many times larger than
+ * the CPU's caches, and the loop's other accesses hide from the CPU that it reads them in order. */
 static inline void prefetch_ops(const rank_plan *r, uint32_t at)
 {
   const uint32_t ahead = 64;

@@ -116,7 +116,7 @@ static bool is_same_mark(const rank_plan *r, uint32_t now, uint32_t before)
   return a->kind == b->kind && a->chunk == b->chunk;
 }
 
-/* What two buffers are is compared when they meet. */
+/* Compares two buffers when they meet. */
 static inline bool rename_buffer(comparison *c, uint32_t now, uint32_t before)
 {
   const plan_buffer *buffers = c->rank->buffers.items;
@@ -154,7 +154,7 @@ static bool rename_operands(comparison *c, const uint32_t *now, const uint32_t *
   return true;
 }
 
-/* Nearly all have met where they were taken. */
+/* Nearly all operands have met where their buffers were taken. */
 static inline bool same_operands(comparison *c, const plan_op *now, const plan_op *before)
 {
   const uint32_t *earlier = c->buffers.earlier;
@@ -228,7 +228,7 @@ typedef struct turn_begin {
   uint32_t now, before;
 } turn_begin;
 
-/* What ids grow by is that between the two ops. */
+/* Ids grow by their differences between the two ops. */
 static comparison comparison_new(const plan *p, const rank_plan *r, const turn_begin *of)
 {
   const plan_op *now = &r->ops.items[of->now], *before = &r->ops.items[of->before];

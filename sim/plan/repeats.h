@@ -16,8 +16,8 @@
  *
  * Ids of buffers that the part takes grow by `buffers`, of events that it records by `events`. What a turn
  * takes over from the warm-up is renamed too, but its ids grow by less: there a turn is only a forward.
- * Renaming is one to one: wherever the part uses b, b's place a turn earlier is taken by earlier_buffers[b],
- * and by no other place's buffer; NO_ID for what no turn but the first uses.
+ * Renaming is one to one: where the part uses buffer b, the turn before uses earlier_buffers[b], which is
+ * the earlier buffer of b alone; NO_ID for buffers that only the first turn uses.
  */
 #ifndef OFFSIM_SIM_PLAN_REPEATS_H
 #define OFFSIM_SIM_PLAN_REPEATS_H
@@ -26,7 +26,7 @@
 
 #define NO_ID UINT32_MAX
 
-/* Of fewer turns none could be left out. */
+/* With fewer turns none could be left out. */
 enum { FEWEST_TURNS = 4 };
 
 /* Sets `repeat` of each rank; it compares each op once. compile and plan_parse call it; without it a plan has
@@ -36,7 +36,7 @@ void plan_find_repeats_of(plan *p, uint32_t rank);
 /* The same, if the rank's `repeat` has turns that are known to repeat: only ops around them are compared. The
  * arrays of earlier ids have those of ids up to the last that the turns use. */
 void plan_extend_repeats_of(plan *p, uint32_t rank);
-/* The rank has no such part any longer. */
+/* Removes the rank's repeating part. */
 void plan_forget_repeat(rank_plan *r);
 
 /* How many buffers the rank has had before op `at`: they are numbered in the order in which ops take them. */
