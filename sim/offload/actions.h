@@ -79,7 +79,7 @@ void act_drop_file(walk *w, instance_id i, uint32_t entry);
  * PLACE_DEVICE. */
 device_buffer act_hold(walk *w, instance_id i, uint32_t entry);
 void act_let_go(walk *w, device_buffer held);
-/* Whether something beside the policy refers to it; and act_record_stream for it. */
+/* Whether anything but the policy refers to it; and act_record_stream for it. */
 bool act_others_refer(const walk *w, device_buffer held);
 void act_mark_held(walk *w, device_buffer held, plan_stream stream);
 

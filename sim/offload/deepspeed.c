@@ -7,9 +7,9 @@
  * The checkpoint itself, not a hook, hands its first argument, the layer's input, to the engine
  * when the layer's forward has been issued; other arguments are bound by name, and stay. The engine
  * keeps the newest input and begins the copy of the one before: its stream waits for compute, which
- * waits for nothing. The input before that is freed, whatever refers to it: the copying stream has
- * marked its block. So when backward begins, two inputs are on the device, and the copy of one
- * of them may still be under way.
+ * waits for nothing. The input before that is freed although references to it remain: the copying
+ * stream has marked its block. So when backward begins, two inputs are on the device, and the copy
+ * of one of them may still be under way.
  *
  * Backward: on demand, into the memory of the same stream, which waits for nothing; the memory is
  * marked as used by compute.

@@ -2,12 +2,12 @@
  * Axolotl's activation_offloading: hidden_states with reentrant checkpoints, after Snowflake's ALST
  * (axolotl/monkeypatch/activation_offload_checkpoint.py, HiddenStatesOffloadCheckpoint).
  *
- * The checkpoint itself, not a hook, moves its first tensor argument, whatever its size. Forward:
- * the copy is issued on a separate stream; the device tensor stays until the copy is known to be
- * done. Upstream queries the events, and if more than two copies are left the host waits for the
- * oldest. The result of a query depends on the clock, so here no event is found done: the host
- * waits for the copy before the last two, and two tensors stay. That is an upper bound of the
- * memory, and of the time that the host waits.
+ * The checkpoint itself, not a hook, moves its first tensor argument, of any size. Forward: the
+ * copy is issued on a separate stream; the device tensor stays until the copy is known to be done.
+ * Upstream queries the events, and if more than two copies are left the host waits for the oldest.
+ * The result of a query depends on the clock, so here no event is found done: the host waits for
+ * the copy before the last two, and two tensors stay. That is an upper bound of the memory, and of
+ * the time that the host waits.
  *
  * Backward: the copies back of the layer's input, unless already begun, and of the next one begin,
  * into the copying stream's memory. Upstream drops the tensors that remained at the end of forward
@@ -31,7 +31,7 @@ typedef struct manager {
   struct {
     device_buffer source;
     event_id copied;
-  } in_flight[IN_FLIGHT]; /* a ring: number q lies at q modulo its length */
+  } in_flight[IN_FLIGHT]; /* a ring: number q is at q modulo its length */
   uint32_t ahead;         /* number of the input that is being copied back, UINT32_MAX: none */
   event_id ahead_back;    /* ... and the event after its copy */
 } manager;

@@ -3,11 +3,11 @@
  * (offload.planned_device_bytes), and every copy begins as early and is waited for as late as that
  * allows.
  *
- * A piece is a storage that saved tensors view. The first pieces of a micro-batch leave, as few as
- * it takes for the others to fit. A link carries copies in order, and what was saved first comes
- * back last; so of all choices with these bytes, this one leaves the most time between a copy out
- * and the copy back. The last of them may be far larger than what is missing: then earlier ones stay
- * that fit beside the others.
+ * A piece is a storage that saved tensors view. The first pieces of a micro-batch leave, as few as it
+ * takes for the others to fit. A link carries copies in order, and what was saved first comes back
+ * last; so of all choices with these bytes, this one leaves the most time between a copy out and the
+ * copy back. The last piece that leaves may be far larger than the missing bytes; then earlier pieces
+ * that fit beside the others stay.
  *
  * In a pipeline the level holds what stays of all micro-batches in flight. The first stages have
  * more of them, so more leaves there. Of each chunk of a rank the same share leaves: the last pieces
@@ -50,8 +50,8 @@ typedef struct piece {
   bool stays; /* though pieces that are saved later leave */
 } piece;
 
-/* The pieces of a chunk, in the order in which they are first saved. Of [0, leaving) those leave that do
- * not fit beside the others. */
+/* The pieces of a chunk, in the order in which they are first saved. Pieces in [0, leaving) leave,
+ * unless they fit beside the others. */
 typedef struct piece_list {
   piece *items;
   uint32_t count, leaving;
@@ -154,7 +154,7 @@ static uint32_t most_in_flight(const rank_shape *r, uint32_t chunk)
   return most;
 }
 
-/* By default the level holds that of each micro-batch in flight. */
+/* By default the level holds so much for each micro-batch in flight. */
 static int64_t default_level_bytes(const rank_pieces *p, const rank_shape *r)
 {
   int64_t largest = 0, now = 0, most = 0;
@@ -237,7 +237,7 @@ static int64_t most_staying_bytes(const rank_pieces *p, const rank_shape *r, are
   return most;
 }
 
-/* Of the first pieces, the last that fit beside the others. */
+/* Of the first pieces, keeps the last ones that fit beside the others. */
 static void keep_what_fits(piece_list *p, int64_t free_bytes)
 {
   assert(free_bytes >= 0 || p->leaving == p->count);
@@ -247,8 +247,8 @@ static void keep_what_fits(piece_list *p, int64_t free_bytes)
   }
 }
 
-/* The first pieces leave until the others fit the level. With several micro-batches in flight what they
- * leave free is for the copies back of the next one, which begin before its backward has freed anything. */
+/* The first pieces leave until the others fit the level. With several micro-batches in flight, the rest of
+ * the level is for the copies back of the next one, which begin before its backward has freed anything. */
 static void choose_leaving(rank_pieces *p, const rank_shape *r, arena *a)
 {
   uint32_t too_few = 0, fits = count_pieces(p, r->chunk_count);
@@ -438,7 +438,7 @@ static void send_away(engine *x, walk *w, instance_id i, uint32_t k)
   x->on_device_bytes -= p->bytes;
 }
 
-/* What has been copied goes, the oldest first, until the level holds `bytes` more. */
+/* Frees pieces that have been copied, the oldest first, until the level holds `bytes` more. */
 static void make_room(engine *x, walk *w, int64_t bytes)
 {
   assert(bytes >= 0);
@@ -456,8 +456,8 @@ static void make_room(engine *x, walk *w, int64_t bytes)
   }
 }
 
-/* For the piece that is saved next, once it is about to be made. Pieces that are made before it is saved
- * get theirs in turn. */
+/* Makes room for the piece that is saved next, right before it is made. Pieces that are made before it
+ * is saved get room in turn. */
 static void make_room_for_next(engine *x, walk *w, flight *f)
 {
   assert(f->saved_pieces <= f->pieces->count);
@@ -546,7 +546,8 @@ static void bring_back(engine *x, walk *w, instance_id i, uint32_t k)
   x->on_device_bytes += p->bytes;
 }
 
-/* Not when an operator has freed its own: autograd frees gradients that it was given after hooks. */
+/* Not when an operator has freed its saved tensors: autograd frees the gradients that it received
+ * after the hooks. */
 static void entry_needed(void *state, walk *w, instance_id i, uint32_t entry)
 {
   engine *x = state;

@@ -39,8 +39,9 @@ typedef struct offload_policy {
    * state the place for act_own_buffer. */
   void (*iteration_begin)(void *state, struct walk *w);
 
-  /* The first iteration's last hook; in steady state, called for the memory taken there
-   * (act_own_memory), after the residents from the first iteration's optimizer. */
+  /* The first iteration's last hook, which may take memory (act_own_memory). In steady state it
+   * is called after the residents from the first iteration's optimizer, and takes the same memory
+   * as residents. */
   void (*lasting_memory)(void *state, struct walk *w);
 
   /* Forward, in program order. storage_begin: the storage (saved_entry.slot) is about to be allocated,
@@ -53,8 +54,9 @@ typedef struct offload_policy {
   void (*entry_ready)(void *state, struct walk *w, instance_id i, uint32_t entry);
   void (*group_commit)(void *state, struct walk *w, instance_id i, uint32_t group);
 
-  /* Backward: before the group's backward; when an entry is needed, wherever it is; when it has a
-   * copy on the host, too; after the group's backward. */
+  /* Backward. group_backward_commit: before the group's backward. entry_needed: an operator needs
+   * the entry, wherever it is. unpack: the same, only if the entry has a copy on the host.
+   * group_backward_start: after the group's backward. */
   void (*group_backward_commit)(void *state, struct walk *w, instance_id i, uint32_t group);
   void (*entry_needed)(void *state, struct walk *w, instance_id i, uint32_t entry);
   void (*unpack)(void *state, struct walk *w, instance_id i, uint32_t entry);
@@ -73,10 +75,11 @@ typedef struct offload_policy {
   void (*layer_begin)(void *state, struct walk *w, instance_id i, int32_t layer, layer_pass pass);
   void (*layer_end)(void *state, struct walk *w, instance_id i, int32_t layer, layer_pass pass);
 
-  /* Both, or neither: then no turn is copied (sim/compile/turns.h), except without any state. turn_visit
-   * visits all that hooks may read during a turn and change, between two hooks. What they read and never
-   * change, turns_alike compares: returns how many of up to `most` turns, of `chunks` forwards each, read it
-   * as the turn before does; `first` is the first forward of the first. */
+  /* Set both, or neither: without them no turn is copied (sim/compile/turns.h), unless the policy has no
+   * state. turn_visit visits, between two hooks, all state that hooks may read and change during a turn.
+   * turns_alike compares the state that they only read: it returns how many of up to `most` turns, of
+   * `chunks` forwards each, read the same as the turn before; `first` is the first forward of the first
+   * turn. */
   void (*turn_visit)(void *state, turn_state *t);
   uint32_t (*turns_alike)(const void *state, instance_id first, uint32_t chunks, uint32_t most);
 

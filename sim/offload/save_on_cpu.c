@@ -1,11 +1,11 @@
 /*
  * PyTorch's torch.autograd.graph.save_on_cpu(pin_memory=True) (torch/autograd/graph.py).
  *
- * Every saved tensor leaves, whatever its size, including Parameters and views of them: the host
- * waits for each copy, on the compute stream, so forward's kernels are issued one saved tensor at a
- * time. A view that is not contiguous is first gathered on the device; a broadcast view becomes as
- * large as its shape. A tensor comes back on the compute stream when its operator needs it, without
- * a host wait.
+ * Every saved tensor of any size leaves, including Parameters and views of them. The host waits for
+ * each copy, on the compute stream, so forward's kernels are issued one saved tensor at a time. A
+ * view that is not contiguous is first gathered on the device; a broadcast view becomes as large as
+ * its shape. A tensor comes back on the compute stream when its operator needs it, without a host
+ * wait.
  */
 #include "sim/offload/save_on_cpu.h"
 

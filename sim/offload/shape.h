@@ -88,7 +88,7 @@ typedef struct rank_shape {
  * microbatch * chunk_count + chunk. */
 typedef uint32_t instance_id;
 
-/* How a tensor is moved (offload-systems 1.2.3). */
+/* How a tensor is copied. */
 typedef enum copy_form {
   COPY_VIEW,    /* the tensor's own bytes, which are contiguous */
   COPY_STORAGE, /* the whole storage of a view */

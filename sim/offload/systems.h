@@ -53,15 +53,15 @@ OFFLOAD_SYSTEMS(X)
 
 const offload_descriptor *offload_system_of(system_choice system);
 
-/* What moves activations, as the settings say: the system's policy, or with Megatron-LM's paged stash
- * beside its fine-grained offloading that of both. */
+/* The policy that moves activations: that of the settings' system, or one for both engines if
+ * Megatron-LM's paged stash runs beside its fine-grained offloading. */
 const offload_policy *offload_policy_of(const settings *s);
 
-/* Whether frozen weights may visit the device beside this system. */
+/* Whether layer_offloading may run beside this system. */
 bool layer_offloading_goes_beside(system_choice system);
 
-/* What moves frozen weights beside the system that moves activations (offload.layer_offloading);
- * NULL: nothing does. */
+/* The policy that moves frozen weights beside the system of activations
+ * (offload.layer_offloading); NULL: none. */
 const offload_policy *offload_beside(const settings *s);
 
 /* The conditions of the system that the settings name, for settings_resolve. */

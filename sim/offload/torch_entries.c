@@ -13,8 +13,8 @@ typedef struct packed_entries {
   uint32_t stash;
 } packed_entries;
 
-/* A tensor's device copy is dropped when a tensor is copied whose number is higher by `stash` or
- * more. */
+/* Whether the engine has dropped the tensor's device copy: it does so when it copies a tensor
+ * whose number is higher by `stash` or more. */
 static bool is_let_go(const packed_entries *p, uint32_t entry)
 {
   assert(p->number[entry] > 0 && p->last_copied <= p->count);

@@ -6,7 +6,7 @@
  * Each checkpointed call of a layer runs under save_on_cpu with pinned memory. The only tensors
  * saved there are the checkpoint's inputs: what the layer itself saves is dropped, or never
  * recorded, and its recomputation runs outside. So the positional tensor, the layer's input,
- * leaves, whatever its size; tensors that are passed by name are kept by the call and stay.
+ * leaves, of any size; tensors that are passed by name are kept by the call and stay.
  *
  * Both copies run on the compute stream, and nothing is prefetched. Since PyTorch 2.15 at the
  * latest, the host no longer waits for the copies out (torch/autograd/graph.py); offsim models the

@@ -1,6 +1,6 @@
 /*
- * What the hooks of a turn may read of their state when the turn begins, value by value: a turn is a part of
- * the schedule whose steps are those of the part before, of later micro-batches (sim/compile/turns.h).
+ * The state that the hooks of a turn may read when the turn begins, value by value. A turn is a part of the
+ * schedule that repeats the steps of the part before with later micro-batches (sim/compile/turns.h).
  *
  * One function visits the state, always in the same order. The same visit saves the values and, with
  * `puts_back`, replaces them by the saved ones, which the walk has meanwhile moved some turns on. Values of a

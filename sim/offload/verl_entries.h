@@ -16,7 +16,7 @@ static inline uint32_t verl_offloaded_layers(uint32_t layers)
   return layers < VERL_LEAST_LAYERS ? 0 : layers - 1;
 }
 
-/* Every tensor, whatever its size, except those in the storage of one of the layer's parameters. */
+/* Every tensor, of any size, except those in the storage of one of the layer's parameters. */
 static inline bool verl_entry_leaves(const saved_entry *e)
 {
   return !e->parameter && !e->of_parameter;
