@@ -152,7 +152,7 @@ static const struct {
     "record" },
 };
 
-/* A pipe can be read only once, and what cannot be opened is another's error. */
+/* A pipe can be read only once; the reader of a file reports that it cannot be opened. */
 static FILE *open_to_look(const char *path)
 {
   struct stat about;

@@ -74,7 +74,7 @@ static const char *on_one_line(const char *meaning, arena *a)
   return line;
 }
 
-/* Lines are as they were written, or, on a narrow terminal, as wide as that. */
+/* Lines stay as they were written, or are wrapped on a narrow terminal. */
 static void print_row(const option_row *row, bool narrow, arena *a)
 {
   if (row->kind == OPTION_NOTE) {

@@ -60,7 +60,7 @@ static void extend(axis *x, int64_t value)
   x->end = max_i64(x->end, value);
 }
 
-/* Whole steps around what is shown, and not much more: the picture shows differences. */
+/* Whole steps around the shown values, and little more: the picture shows differences. */
 static void finish_axis(axis *x, int64_t unit, int steps)
 {
   x->step = scale_step(max_i64(x->end - x->begin, unit), unit, steps);

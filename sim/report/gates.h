@@ -1,5 +1,5 @@
 /*
- * Gates: conditions that were asked for, and what came of them: for programs, for CI, for people.
+ * Gates: requested conditions and their results, for programs, for CI, for people.
  */
 #ifndef OFFSIM_SIM_REPORT_GATES_H
 #define OFFSIM_SIM_REPORT_GATES_H

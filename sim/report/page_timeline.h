@@ -34,7 +34,7 @@ typedef struct page_slice {
 typedef struct page_lane {
   FILE *out; /* NULL: slices are counted */
   page_detail detail;
-  int64_t gap_ps; /* neighbours that are further apart are slices of their own */
+  int64_t gap_ps; /* neighbours that are further apart are separate slices */
   page_slice open;
   uint32_t slices;
   int64_t end_ns; /* of the last one that was written */

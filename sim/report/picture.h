@@ -46,8 +46,8 @@ void put_upright_title(plot *p, const panel *where, const char *text);
  * `unit`. */
 int64_t scale_step(int64_t largest, int64_t unit, int most);
 
-/* Has `draw` draw `picture`, whose plot is `p`, on white into the file. False after a diag error:
- * no such format, or the file cannot be written. */
+/* Calls `draw` for `picture`, whose plot is `p`, on white, and writes the file. False after a
+ * diag error: no such format, or the file cannot be written. */
 bool plot_write(plot *p, void (*draw)(void *picture), void *picture, const char *path, diag *d);
 
 #endif

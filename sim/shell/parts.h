@@ -79,7 +79,7 @@ const value_origin *mark_origin(const evaluator *e, const char *p);
 
 /* The first unknown mark of a text, or NO_ORIGIN. Secrets count only where `secrets`. */
 uint32_t first_unknown(const evaluator *e, const char *text, bool secrets);
-/* It has a character, whatever its unknown parts are. */
+/* It has a character even if all its unknown parts are empty. */
 bool has_character(const evaluator *e, const char *text);
 /* The name of the first variable that was never set and left nothing there, or NULL. */
 const char *first_unset(const evaluator *e, const char *text);

@@ -53,7 +53,7 @@ static const char *linear_of(const char *name)
   return name;
 }
 
-/* Names of a list that are linears of a decoder layer; what else is there is said. */
+/* The names of a list that are linears of a decoder layer; a note names the others. */
 static bool known_targets(const axolotl_reader *r, const text_node *list, const char **known)
 {
   setting_key key = KEY_lora_lora_target_modules;
@@ -73,7 +73,8 @@ static bool known_targets(const axolotl_reader *r, const text_node *list, const 
                     choice_sentence(r->a, key));
 }
 
-/* lora_target_linear takes every linear but the output layer, whatever the list says besides. */
+/* lora_target_linear takes every linear but the output layer; lora_target_modules then adds
+ * nothing. */
 static bool set_targets(const axolotl_reader *r, const text_node *adapter)
 {
   const text_node *n = axolotl_get(r, "lora_target_modules");

@@ -37,8 +37,8 @@ static bool is_handed_on(const char *name)
   return strncmp(name, mapping, sizeof mapping - 1) == 0;
 }
 
-/* Axolotl's schema drops keys that it does not have, so they change nothing. A name that is near to
- * one that does is probably meant for it. */
+/* Axolotl's schema drops keys that it does not have, so they change nothing. A name that nearly
+ * equals one that changes something is probably misspelt. */
 static bool unknown(const axolotl_reader *r, const text_node *n, const char *name)
 {
   const char *names[ROWS];

@@ -120,7 +120,7 @@ typedef struct applying {
   diag *d;
 } applying;
 
-/* "false": nothing is asked for, so nothing is to be said. */
+/* "false": the option asks for nothing, so no note is needed. */
 static bool switched_off(const megatron_flag *flag, const char *value)
 {
   bool truth;

@@ -80,14 +80,14 @@ typedef struct flag_use_array {
 /* The last use of a known option; NULL: not given. */
 const flag_use *megatron_flag_last_use(const flag_use_array *uses, const char *name);
 
-/* False after the one error that says what the uses describe, if that is no training of a decoder
- * model; what was wrong so far is forgotten. */
+/* False after one error that says what the uses describe, if they do not train a decoder model;
+ * earlier errors are dropped. */
 bool megatron_flags_refuse(const flag_use_array *uses, diag *d);
 
 /*
  * What the uses mean, in the order in which they were given, the last of each option only, then the
- * OVERRIDES. False after errors, one for each use that is wrong. Options that can change memory or
- * time and are not modelled are said in a note.
+ * OVERRIDES. False after errors, one for each use that is wrong. A note names options that can
+ * change memory or time and are not modelled.
  */
 bool megatron_flags_apply(settings *s, const flag_use_array *uses, arena *a, diag *d);
 

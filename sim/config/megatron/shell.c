@@ -353,7 +353,7 @@ static bool take_option(shell_reader *p)
   for (uint32_t i = first; i < p->next && !without_value; i++) {
     take_missing(p, &p->words[i]);
   }
-  bool unknown = false; /* one error says so: what would follow from its text says nothing */
+  bool unknown = false; /* one error is enough: errors that follow from this text add nothing */
   for (uint32_t i = first; i < p->next; i++) {
     unknown = unknown || (matters(&megatron_flags[index]) && p->words[i].unknown != NULL);
   }
@@ -411,7 +411,7 @@ static bool is_megatron_option(const char *text)
   return megatron_flag_find(name) != MEGATRON_FLAG_UNKNOWN;
 }
 
-/* Perhaps no words, perhaps options: what is not known is left out, and said. */
+/* Perhaps no words, perhaps options: unknown words are skipped, with a note. */
 static void take_unknown(shell_reader *p, const shell_word *w)
 {
   if (w->unknown->alternative_count > 0) {

@@ -10,8 +10,8 @@
 #include "sim/config/foreign_messages.h"
 #include "sim/config/megatron/args_parts.h"
 
-/* Parts of names, with dashes. A name with one of the first kind changes neither memory nor
- * time, whatever else is in it. */
+/* Parts of names, with dashes. A name with one of these parts changes neither memory nor time,
+ * even if it also has parts of the second list. */
 static const char *const harmless[] = {
   "-path",   "-dir",     "-file", "-log-",       "-logg",     "wandb",   "tensorboard",
   "swanlab", "mlflow",   "save",  "-name",       "tokenizer", "eval",    "valid",

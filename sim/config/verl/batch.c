@@ -2,8 +2,8 @@
  * How long sequences are, and how many of them make a micro-batch.
  *
  * Lengths are not known before a run: each sequence is taken at the maximum, unless --set
- * seq_length says otherwise. With use_dynamic_bsz micro_batch_tokens makes the micro-batches, for
- * whichever length (resolve_microbatches).
+ * seq_length says otherwise. With use_dynamic_bsz micro_batch_tokens decides the micro-batches
+ * for any length (resolve_microbatches).
  *
  * Sources: verl/workers/fsdp_workers.py and megatron_workers.py (batch sizes for one GPU),
  * verl/workers/actor/dp_actor.py and megatron_actor.py (update_policy),
