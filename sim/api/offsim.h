@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 /* Grows when a declaration below changes its meaning or goes. New functions, and members at the end
- * of offsim_figures, leave it. */
+ * of offsim_figures, do not change it. */
 #define OFFSIM_API_VERSION 1
 int offsim_api_version(void);
 
@@ -47,7 +47,7 @@ void offsim_run_delete(offsim_run *run); /* NULL: nothing */
 
 /* Adds what describes the run: "scenario" with a file, or an option of `offsim predict --help` that
  * names a file, a machine or a setting ("megatron-args", "hf-config", "machine", "set", "env", ...),
- * with its value. Texts are copied. What is wrong with them is found by the calls below. */
+ * with its value. Texts are copied. The calls below check them. */
 void offsim_run_give(offsim_run *run, const char *option, const char *value);
 
 /* How many threads a prediction uses, at least 1: it is 1 at first. The result is the same. */
@@ -60,7 +60,7 @@ offsim_status_code offsim_status(const offsim_run *run);
 const char *offsim_errors(const offsim_run *run);
 
 /* What `offsim predict --json`, `offsim predict --html`, `offsim check --json`, `offsim check` and
- * `offsim predict --print-scenario` write; no settings that would make it fit are sought. NULL after an
+ * `offsim predict --print-scenario` write; they do not search for settings that fit. NULL after an
  * error. */
 const char *offsim_predict(offsim_run *run);
 const char *offsim_predict_html(offsim_run *run);

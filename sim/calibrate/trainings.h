@@ -36,9 +36,9 @@ extern const calibration_base calibration_bases[];
 /* Sets the steps of a run of plan `p`. */
 typedef void calibrate_steps(calibration_run *run, const plan *p, const machine *m);
 
-/* Trains on `m`, whatever machine the model names, with a GPU for each of run->ranks, which a
- * model's world_size replaces; the caller sets the rest of *run. False after a diag error; exit
- * status 3: no such GPUs, or not enough memory. */
+/* Trains on `m`, not on the machine that the model names, with a GPU for each of run->ranks,
+ * which a model's world_size replaces; the caller sets the rest of *run. False after a diag
+ * error; exit status 3: no such GPUs, or not enough memory. */
 bool calibrate_train(const calibration_bench *b, const calibration_model *of, const machine *m,
                      calibrate_steps *set_steps, calibration_run *run, arena *a, diag *d);
 

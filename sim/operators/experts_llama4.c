@@ -13,7 +13,7 @@ static int64_t elements_of(const graph *g, tensor_id t)
   return tensor_elements(g, t);
 }
 
-/* In place of -inf: numbers of plans are finite. Its sigmoid is 0, too. */
+/* In place of -inf, because numbers of plans are finite. Its sigmoid is 0, too. */
 static const double lowest_bf16 = -0x1.fep127;
 
 /* full_like(-inf), then scatter_ into it. */

@@ -28,8 +28,8 @@ static kernel_shape rope_shape(const emitter *e, const graph *g, const graph_nod
                      .scalars = { theta_of(e), (double)n->dims[BATCH], (double)n->dims[PAIRS] } };
 }
 
-/* The pairs of the products' results: halves, whatever the pairs of x, except neighbours that
- * stay in place. */
+/* The pairs of the products' results: halves for any pairs of x, except neighbours that stay in
+ * place. */
 static double pairs_of_products(const graph_node *n)
 {
   return n->dims[PAIRS] == ROPE_PAIRS_NEIGHBOURS ? ROPE_PAIRS_NEIGHBOURS : ROPE_PAIRS_HALVES;

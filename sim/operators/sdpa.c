@@ -97,7 +97,7 @@ static ref output_gradient(emitter *e, const graph *g, const graph_node *n)
 
 typedef void add_saved(emitter *e, const graph_node *n, ref *reads);
 
-/* After the gradient: inputs, then results, whatever the order in which they are saved. */
+/* After the gradient: inputs, then results, in this order even if they are saved in another. */
 static void add_sdpa_saved(emitter *e, const graph_node *n, ref *reads)
 {
   uint32_t count = 1;

@@ -5,10 +5,10 @@
  *   made      To have something to load into, the optimizer makes its states (the distributed one twice: its
  *             first are copied by load_state_dict at once).
  *   exchanged With ckpt_fully_parallel_load the data parallel ranks that need the same tensor read a part of
- *             them each, and broadcast it. A rank takes new tensors for what it needs and others have read;
- *             and, as all ranks join in every broadcast, for what only other ranks need. These are dropped at
- *             once, but live until NCCL's watchdog, ten times a second, finds the broadcast done: here to the
- *             end of the exchange.
+ *             them each, and broadcast it. A rank allocates new tensors for what it needs and other ranks
+ *             have read, and, because all ranks join every broadcast, for what only other ranks need. These
+ *             are dropped at once, but live until NCCL's watchdog, ten times a second, finds the broadcast
+ *             done: here to the end of the exchange.
  *   copied    FusedAdam.load_state_dict copies every state into a new tensor. The old ones live until the
  *             checkpoint's dictionary is dropped.
  *

@@ -12,10 +12,11 @@
  * forth. Word embeddings, the output layer and vectors use Adam. Megatron-FSDP shards everything
  * that is kept by parameter group.
  *
- * With optimizer_cpu_offload a HybridDeviceOptimizer keeps fp32 main parameters and states of its own,
- * whatever the types of a precision-aware optimizer. Of the shards that the host steps, main parameter
- * and gradient are in page-locked memory, the states in other host memory. (The 16-bit copy that comes to
- * the host first leaves blocks in PyTorch's cache of page-locked memory, which are not counted.)
+ * With optimizer_cpu_offload a HybridDeviceOptimizer keeps fp32 main parameters and states of its own;
+ * the types of a precision-aware optimizer have no effect. Of the shards that the host steps, main
+ * parameter and gradient are in page-locked memory, the states in other host memory. (The 16-bit copy
+ * that comes to the host first leaves blocks in PyTorch's cache of page-locked memory, which are not
+ * counted.)
  *
  * Sources (Megatron-LM d98e8a64): core/optimizer/optimizer.py (Float16OptimizerWithFloat16Params,
  * grad.float()), distrib_optimizer.py (_build_model_and_main_param_groups), layer_wise_optimizer.py

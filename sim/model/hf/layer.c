@@ -1,10 +1,10 @@
 /*
  * A decoder layer (LlamaDecoderLayer, Gemma2DecoderLayer, Olmo2DecoderLayer) and its checkpoint
- * (transformers modeling_layers.py: GradientCheckpointingLayer; torch/utils/checkpoint.py). The
- * layer's hidden states are the checkpoint's argument. Everything else comes by keyword and stays in
- * a closure, which hooks do not see. With recompute.recompute_mlp_layers a layer has two checkpoints in
- * place of one, x + checkpoint(attention(norm(x))) and x + checkpoint(mlp(norm(x))): their sums are not
- * computed again, and the product before each is read by nothing that is.
+ * (transformers modeling_layers.py: GradientCheckpointingLayer; torch/utils/checkpoint.py). The layer's
+ * hidden states are the checkpoint's argument. Everything else comes by keyword and stays in a closure,
+ * which hooks do not see. With recompute.recompute_mlp_layers a layer has two checkpoints in place of
+ * one, x + checkpoint(attention(norm(x))) and x + checkpoint(mlp(norm(x))): their sums are not computed
+ * again, and no recomputation reads the product before each.
  */
 #include "sim/model/hf/eager.h"
 #include "sim/model/hf/selective.h"

@@ -126,7 +126,8 @@ static tensor_id logits_in_fp32(graph *g, const settings *s, tensor_id rows)
   return hf_result(g, n, "logits", DTYPE_FP32, (int64_t[4]){ x.shape[0], of.shape[0], 0, 0 });
 }
 
-/* Which experts' groups are not among the best: their scores do not count. It has no gradient. */
+/* A mask of the experts whose groups are not among the best: their scores do not count. It has no
+ * gradient. */
 static tensor_id group_mask(graph *g, tensor_id scores)
 {
   graph_node *n = of_one(g, &operator_hf_integers, scores);

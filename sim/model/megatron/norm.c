@@ -32,7 +32,7 @@ tensor_id norm_of_width(graph *g, const settings *s, const char *module, tensor_
   return y;
 }
 
-/* torch.compile's function takes x as it lies, and keeps it for its backward. */
+/* torch.compile's function takes x in its layout, and keeps it for backward. */
 tensor_id unscaled_norm(graph *g, const settings *s, const char *module, tensor_id x)
 {
   graph_site(g, module);
