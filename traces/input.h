@@ -2,8 +2,8 @@
  * Bytes of a file, plain or gzip, one after the other; and their offset, which messages name.
  * Private to traces.
  *
- * What is wrong with the bytes is one message with the offset among the unpacked ones. Once a
- * message was made, input_next and input_peek return INPUT_END.
+ * Wrong bytes get one message with their offset in the unpacked file. Once a message was made,
+ * input_next and input_peek return INPUT_END.
  */
 #ifndef OFFSIM_TRACES_INPUT_H
 #define OFFSIM_TRACES_INPUT_H

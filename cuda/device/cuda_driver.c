@@ -31,7 +31,7 @@ static struct {
 } connected = { .once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* CUDA reads these when it starts. A stream at a gate blocks the streams that share its hardware
- * queue, so this sets the largest number of queues, whatever the environment says. */
+ * queue, so this sets the largest number of queues, and overrides the environment. */
 static void want_queues(void)
 {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);

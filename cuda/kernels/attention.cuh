@@ -30,7 +30,7 @@ static inline int64_t key_count(const attention &a)
   return a.batch * a.kv_heads * a.keys;
 }
 
-/* ---- where rows stand ------------------------------------------------------------------------ */
+/* ---- where rows are -------------------------------------------------------------------------- */
 
 typedef struct attention_place {
   int64_t batch, head, row; /* of a key: its position */

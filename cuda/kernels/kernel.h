@@ -8,10 +8,10 @@
  *   exact   the same bits as ref's kernel: fp32, every operation rounded by itself, sums in ref's
  *           order, functions from ref/kernels/exact_math.h. Compiled twice from one source
  *           (cuda/kernels/exact): for GPUs, and for the CPU, where streams are threads.
- *   fast    tensor cores and tuned kernels (cuda/kernels/fast); the same bits from run to run and
- *           whatever else the GPU does: no atomics on numbers, no order that depends on time.
+ *   fast tensor cores and tuned kernels (cuda/kernels/fast); the same bits from run to run, also
+ *   beside other work of the GPU: no atomics on numbers, no order that depends on time.
  *
- * Nothing waits for the GPU, allocates, or reads what lies on the device.
+ * No kernel's host code waits for the GPU, allocates, or reads device memory.
  */
 #ifndef OFFSIM_CUDA_KERNELS_KERNEL_H
 #define OFFSIM_CUDA_KERNELS_KERNEL_H
@@ -63,8 +63,9 @@ extern const cuda_collective_row cuda_exact_collectives[COLLECTIVE_KINDS];
 extern const cuda_kernel_row host_exact_kernels[KERNEL_KINDS];
 extern const cuda_collective_row host_exact_collectives[COLLECTIVE_KINDS];
 
-/* A row: what a call reads, or writes, operand by operand without gaps; they are of one type. What
- * is read becomes a row, and a row what is written: for libraries that take nothing else. */
+/* A row: a call's reads, or its writes, operand by operand without gaps and of one type. `pack`
+ * makes a row from the reads, `unpack` makes the writes from a row: for libraries that take only
+ * rows. */
 typedef void cuda_row(cuda_call *c, void *row);
 extern cuda_row cuda_exact_pack, cuda_exact_unpack, host_exact_pack, host_exact_unpack;
 

@@ -6,8 +6,8 @@
  *     multiply(c, count, most_rows, columns,
  *              KERNEL_LAMBDA(int64_t i) { return product number i; });
  *
- * What product number i is may depend on what lies on the device; it has at most `most_rows` rows.
- * Results lie apart from all a and b.
+ * Product number i may depend on device memory; it has at most `most_rows` rows. Results do not
+ * overlap any a or b.
  */
 #ifndef OFFSIM_CUDA_KERNELS_PRODUCT_CUH
 #define OFFSIM_CUDA_KERNELS_PRODUCT_CUH
@@ -72,11 +72,10 @@ DEVICE static inline void store_sum(const product &p, int64_t i, int64_t j, floa
   store_at(p.c.data, p.c.type, i * p.c.row_stride + j * p.c.column_stride, sum);
 }
 
-/* The panels of a tile: what lies outside of the matrices is 0. */
+/* The panels of a tile: elements outside of the matrices are 0. */
 typedef float product_panel[PRODUCT_DEPTH][PRODUCT_TILE];
 
-/* `lines` are the rows of m; elements are loaded in the direction in which they lie side by
- * side. */
+/* `lines` are the rows of m; elements are loaded in the direction in which they are adjacent. */
 DEVICE static inline void load_panel(const matrix &m, int64_t lines, int64_t line, int64_t depth,
                                      int64_t k, product_panel panel, int thread, int threads)
 {

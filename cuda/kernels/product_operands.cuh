@@ -3,8 +3,8 @@
  * gemm_operands.c. Where the strides of an operand do not make it a matrix, or where it is in fp8,
  * its numbers are copied to scratch memory.
  *
- * All functions take room from an arena in the same order, and launch nothing when the call is
- * NULL: so it is found out how much room is needed.
+ * All functions take room from an arena in the same order. With a NULL call they launch nothing,
+ * and only count the room that is needed.
  */
 #ifndef OFFSIM_CUDA_KERNELS_PRODUCT_OPERANDS_CUH
 #define OFFSIM_CUDA_KERNELS_PRODUCT_OPERANDS_CUH
@@ -80,7 +80,7 @@ static inline matrices read_matrices(cuda_call *c, scratch_arena *room, tensor t
   return copied_matrices(c, room, t, count, rows, columns);
 }
 
-/* For a result; store_matrices puts it where it belongs when it is there. */
+/* For a result; store_matrices copies it to the operand when it is complete. */
 static inline matrices write_matrices(scratch_arena *room, tensor t, int64_t count, int64_t rows,
                                       int64_t columns)
 {
@@ -143,7 +143,7 @@ static inline matrices rounded_weights(cuda_call *c, scratch_arena *room, int co
   return m;
 }
 
-/* The first read as m x k; as it lies: k x m or m x k. What tensor-parallel ranks have gathered is split
+/* The first read as m x k; in memory: k x m or m x k. What tensor-parallel ranks have gathered is split
  * along m, or in the product of a weight's gradient along k. */
 static inline matrices left_operand(cuda_call *c, const exec_call *of, scratch_arena *room,
                                     int64_t count, int64_t m, int64_t k)
@@ -158,7 +158,7 @@ static inline matrices left_operand(cuda_call *c, const exec_call *of, scratch_a
   return a;
 }
 
-/* The second read as k x n; as it lies: n x k or k x n. What tensor-parallel ranks have gathered is
+/* The second read as k x n; in memory: n x k or k x n. What tensor-parallel ranks have gathered is
  * split along k; anything that is not in fp8 is a weight. */
 static inline matrices right_operand(cuda_call *c, const exec_call *of, scratch_arena *room,
                                      int64_t count, int64_t k, int64_t n)
@@ -166,7 +166,7 @@ static inline matrices right_operand(cuda_call *c, const exec_call *of, scratch_
   tensor t = of->reads[1];
   bool turned = layout_of(of) == GEMM_NT || layout_of(of) == GEMM_TN_COPIES;
   int64_t rows = turned ? n : k, columns = turned ? k : n;
-  int code = fp8_code(of) % FP8_SCALINGS; /* e4m3, whatever the first operand is */
+  int code = fp8_code(of) % FP8_SCALINGS; /* e4m3, also beside an e5m2 operand */
   matrices b = code == FP8_NONE ? read_matrices(c, room, t, count, rows, columns)
                : t.type == DTYPE_FP8
                    ? dequantized(c, room, code, t, count * rows, columns, turned)

@@ -1,6 +1,6 @@
 /*
  * Scratch memory cut into arrays. The same function cuts it when a call is launched and when the
- * table is asked how much it needs: then from no memory, and what counts is `used`.
+ * table only counts what it needs: then there is no memory, and the result is `used`.
  */
 #ifndef OFFSIM_CUDA_KERNELS_SCRATCH_CUH
 #define OFFSIM_CUDA_KERNELS_SCRATCH_CUH

@@ -93,7 +93,7 @@ EXACT_FUNCTION bool holds_codes(const tensor &t)
          t.type == DTYPE_INT64;
 }
 
-/* Element `i` of `from` becomes element `k` of `to`: bits as they are between equal types,
+/* Element `i` of `from` becomes element `k` of `to`: unchanged bits between equal types,
  * otherwise through float; integers become floats, never the reverse. */
 DEVICE static inline void copy_element(const tensor &from, int64_t i, const tensor &to, int64_t k)
 {
@@ -120,14 +120,14 @@ DEVICE static inline void clear_element(const tensor &t, int64_t i)
     store(t, i, 0);
 }
 
-/* ---- words of 8 bytes: what moves as it is moves faster in them ------------------------------ */
+/* ---- words of 8 bytes: unchanged elements move faster in them -------------------------------- */
 
 static inline int64_t elements_of_word(const tensor &t)
 {
   return (int64_t)sizeof(int64_t) / dtype_bytes((dtype)t.type);
 }
 
-/* Its elements lie in whole words, one after the other. */
+/* Its elements are whole words, one after the other. */
 static inline bool is_words(const tensor &t)
 {
   int64_t word = elements_of_word(t);

@@ -6,8 +6,8 @@
 #ifndef OFFSIM_CUDA_RECORDER_TORCH_H
 #define OFFSIM_CUDA_RECORDER_TORCH_H
 
-/* Asks the interpreter, if there is one, to watch PyTorch's allocator once it is initialised. To be
- * called until PyTorch is there; any thread may call, with any lock. */
+/* Asks the interpreter, if there is one, to watch PyTorch's allocator once it is initialised. Call
+ * it until PyTorch is there; any thread may call, with any lock held. */
 void torch_watch(void);
 
 #endif

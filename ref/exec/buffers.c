@@ -211,7 +211,7 @@ static ref_cell *from_pool(const ref_exec *e, rank_state *r, uint32_t key, int64
   return NULL;
 }
 
-/* Any block that is free again may become the buffer's, whatever its size: blocks are split and
+/* Any block that is free again, of any size, may become the buffer's: blocks are split and
  * merged. */
 static void inherit(rank_state *r, uint32_t buffer)
 {

@@ -1,8 +1,8 @@
 /*
  * Attention in one kernel: sizes, places of rows, and the panels that both directions use.
  *
- * Keys are read by ascending position, in whatever order the ranks of a context-parallel group have
- * them, so that a query's sums are the same for any number of ranks.
+ * Keys are read by ascending position, not in the order in which the ranks of a context-parallel
+ * group have them, so that a query's sums are the same for any number of ranks.
  */
 #ifndef OFFSIM_REF_KERNELS_ATTENTION_H
 #define OFFSIM_REF_KERNELS_ATTENTION_H

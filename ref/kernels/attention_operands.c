@@ -30,7 +30,7 @@ attention attention_of(const exec_call *c)
   return a;
 }
 
-/* ---- where rows stand ----------------------------------------------------------------------- */
+/* ---- where rows are ------------------------------------------------------------------------- */
 
 static attention_head head_in(const attention *a, const exec_tensor *t, int64_t heads,
                               int64_t length, int64_t columns, int64_t batch, int64_t head)

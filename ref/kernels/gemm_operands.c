@@ -154,7 +154,7 @@ ref_matrices ref_right_operand(const exec_call *c, int64_t count, int64_t k, int
   const exec_tensor *t = &c->reads[1];
   bool turned = layout_of(c) == GEMM_NT || layout_of(c) == GEMM_TN_COPIES;
   int64_t rows = turned ? n : k, columns = turned ? k : n;
-  int code = fp8_code(c) % FP8_SCALINGS; /* e4m3, whatever the first operand is */
+  int code = fp8_code(c) % FP8_SCALINGS; /* e4m3, also beside an e5m2 operand */
   ref_matrices b = code == FP8_NONE       ? ref_matrices_read(t, count, rows, columns)
                    : t->type == DTYPE_FP8 ? dequantized(code, t, count * rows, columns, turned)
                                           : rounded_weights(code, t, count, rows, columns, !turned);

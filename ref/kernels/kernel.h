@@ -6,8 +6,8 @@
  * written operand may be one that it reads. The sources compile a second time with REF_REAL=double,
  * for finite differences.
  *
- * Elements are in row-major order of a tensor's shape, whatever the strides: only their order
- * counts, not the number of dimensions. A kernel asserts that the number of elements is right.
+ * Elements are in row-major order of a tensor's shape, for any strides: only their order counts,
+ * not the number of dimensions. A kernel asserts that the number of elements is right.
  */
 #ifndef OFFSIM_REF_KERNELS_KERNEL_H
 #define OFFSIM_REF_KERNELS_KERNEL_H

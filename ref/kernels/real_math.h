@@ -1,4 +1,4 @@
-/* The functions of exact_math.h for `real`, whichever type it is. */
+/* The functions of exact_math.h for `real`, which may be float or double. */
 #ifndef OFFSIM_REF_KERNELS_REAL_MATH_H
 #define OFFSIM_REF_KERNELS_REAL_MATH_H
 

@@ -40,7 +40,7 @@ static inline uint32_t add_kernel(plan *p, uint32_t rank, plan_stream stream, in
   return add_op(&p->ranks[rank], OP_KERNEL, stream, plan_call_row(p, &call));
 }
 
-/* An all-gather of two ranks of a host, each with so many bytes. */
+/* An all-gather of two ranks of a host, `bytes` from each. */
 static inline uint32_t add_gather(plan *p, uint32_t rank, plan_stream stream, int64_t bytes)
 {
   plan_call call;

@@ -1,4 +1,4 @@
-/* Where the rows of attention's operands stand, in each layout, as whole tensors and as views. */
+/* Where the rows of attention's operands are, in each layout, as whole tensors and as views. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

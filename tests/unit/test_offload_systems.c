@@ -38,7 +38,7 @@ static char *row_like(char *const *rows, const char *line)
   return NULL;
 }
 
-/* The table in the order that it has, with what the descriptors say; new systems stand at its
+/* The table in the order that it has, with what the descriptors say; new systems come at its
  * end. */
 static void write_table(FILE *out, const char *table, char **rows)
 {

@@ -135,7 +135,7 @@ static void test_in_flight(void **state)
  * One word a step: F B runs, > < a forward sent and received, { } a gradient received and sent,
  * each with its micro-batch; w waits for the exchange named after it, | synchronises, x releases an
  * output; f b begin the runs of a pair, = runs its layers, . finishes it. Exchanges of one batch
- * stand in one pair of brackets.
+ * are in one pair of brackets.
  */
 static const char *steps_text(const schedule *s)
 {

@@ -20,7 +20,7 @@
 
 enum { LINE = 128, QUEUES = 8 };
 
-/* Streams from here on stand for what marks blocks. */
+/* Streams from here on represent the streams that mark blocks. */
 #define FIRST_QUEUE (ALLOCATOR_MAX_STREAMS - QUEUES)
 
 typedef struct segment {

@@ -1,4 +1,4 @@
-/* Traces: what is written reads back, wrong lines are told with their place, and two are
+/* Traces: what is written reads back, wrong lines are reported with their place, and two are
  * compared. */
 #include <setjmp.h>
 #include <signal.h>

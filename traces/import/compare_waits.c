@@ -103,7 +103,8 @@ static uint32_t measured_pass_of(const real_comparison *c, uint32_t pass)
   return !c->same_passes ? 0 : pass < c->pass_count ? pass : c->pass_count;
 }
 
-/* Small kernels that one side lacks may be all that is new: then the other side's wait is for nothing. */
+/* Small kernels that one side lacks may be all that is new; then the other side waits for nothing
+ * else. */
 static wait_finding compare_before(copy_before predicted, copy_before measured)
 {
   if (predicted == BEFORE_WAITS && measured == BEFORE_DOES_NOT) return WAIT_MISSING;

@@ -1,8 +1,8 @@
 /*
- * What copies of offloading wait for, and where compute waits for them: of a plan and of a real run in one
- * form, so that they can be compared. Kernels of the two differ, so an order is described by what both
- * have: whether a copy waits for compute again after the stream's copy before it, and the pass in which
- * compute first waits for the copy.
+ * What copies of offloading wait for, and where compute waits for them: in one form for a plan and for a
+ * real run, to compare them. Kernels of the two differ, so an order is described by what both have:
+ * whether a copy waits for compute again after the stream's copy before it, and the pass in which compute
+ * first waits for the copy.
  */
 #ifndef OFFSIM_TRACES_IMPORT_COPY_WAITS_H
 #define OFFSIM_TRACES_IMPORT_COPY_WAITS_H

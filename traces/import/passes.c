@@ -2,14 +2,13 @@
  * Which work belongs to which forward or backward pass: decided by the host thread that issued it,
  * so for any framework on PyTorch.
  *
- * PyTorch runs backward functions inside `autograd::engine::evaluate_function`. Work that was
- * issued inside one is backward (so is a recomputed forward); other work is forward, or, after the
- * last backward, the rest of the step. Where no operators were recorded, backward is what other
- * threads than that of the first kernel issued: autograd has a thread for each GPU. A run of one
- * kind is a pass. Micro-batches whose passes follow each other are told apart by what every
- * schedule has between them: messages between pipeline stages, and the next batch of the data
- * loader. A part without a matrix product (losses, norms of gradients, copies of a batch) belongs to
- * the pass before it.
+ * PyTorch runs backward functions inside `autograd::engine::evaluate_function`. Work that was issued
+ * inside one is backward (so is a recomputed forward); other work is forward, or, after the last
+ * backward, the rest of the step. Where no operators were recorded, backward is what other threads
+ * than that of the first kernel issued: autograd has a thread for each GPU. A run of one kind is a
+ * pass. Consecutive passes of one kind are separated by what every schedule has between them:
+ * messages between pipeline stages, and the next batch of the data loader. A part without a matrix
+ * product (losses, norms of gradients, copies of a batch) belongs to the pass before it.
  */
 #include <assert.h>
 #include <stdlib.h>

@@ -241,7 +241,7 @@ typedef struct real_run {
 void real_run_init(real_run *r, arena *memory);
 void real_run_release(real_run *r);
 
-/* Adds a file, whose format its first bytes tell. `rank`: of files that have several, offsim's own
+/* Adds a file; its first bytes show its format. `rank`: of files that have several, offsim's own
  * records and exports of Nsight Systems. False after a diag error with the offset in the (unpacked)
  * file. Release the run in either case. */
 bool real_run_read(real_run *r, const char *path, uint32_t rank, diag *d);

@@ -1,7 +1,7 @@
 /*
  * Memory as the record's allocators hand it out: a map from addresses to generations, and who used
- * each of them. A generation is what one allocation was until its bytes were handed out again: a
- * block of PyTorch, or an allocation of the driver that is not divided into such blocks.
+ * each of them. A generation is the contents of one allocation until its bytes are allocated
+ * again: a block of PyTorch, or an allocation of the driver that is not divided into such blocks.
  */
 #ifndef OFFSIM_TRACES_ISSUED_MEMORY_H
 #define OFFSIM_TRACES_ISSUED_MEMORY_H

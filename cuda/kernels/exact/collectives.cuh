@@ -56,7 +56,7 @@ static inline int64_t in_words(many *all, tensor *one)
   return elements;
 }
 
-/* ---- where operands lie --------------------------------------------------------------------- */
+/* ---- where operands are --------------------------------------------------------------------- */
 
 static const char *const too_many_members = "a group of more than 64 ranks in one process";
 

@@ -16,7 +16,7 @@ typedef struct rotation {
   exec_position part; /* of the sequences */
 } rotation;
 
-/* False: not as these kernels want it. */
+/* False: these kernels do not support it. */
 bool fast_rotation_of(const exec_call *c, rotation *r);
 int64_t fast_angles_bytes(const rotation *r);
 /* Fills c->scratch: pairs (cosine, sine) by position and index. */
@@ -34,7 +34,7 @@ void fast_kept_angles(cuda_call *c, const rotation *r, const tensor *cosines, co
 enum { PAIRS = 8 };
 
 struct pairs_at {
-  int64_t first, second; /* where 8 first and 8 second columns lie, if they lie apart */
+  int64_t first, second; /* where 8 first and 8 second columns are, if they are apart */
   bool neighbours;       /* 16 columns from `first` on */
 };
 

@@ -1,4 +1,4 @@
-/* Copies of 16 bytes from device memory to shared memory beside computing. */
+/* Copies of 16 bytes from device memory to shared memory that run while the thread computes. */
 #ifndef OFFSIM_CUDA_KERNELS_FAST_ASYNC_COPY_CUH
 #define OFFSIM_CUDA_KERNELS_FAST_ASYNC_COPY_CUH
 
@@ -9,7 +9,7 @@ __device__ static inline uint32_t shared_address(const void *p)
   return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* Zeros if not `exists`; `from` is then not looked at. */
+/* Zeros if not `exists`; `from` is then not read. */
 __device__ static inline void copy_16(uint32_t to, const void *from, bool exists)
 {
   int bytes = exists ? 16 : 0;

@@ -54,8 +54,8 @@ __device__ static inline float sum_of_row(float x)
   return x + __shfl_xor_sync(0xffffffff, x, 2);
 }
 
-/* Scores become exponentials. What was summed before is to be multiplied by `shrink`: the sums of
- * exponentials are, the output is not yet. */
+/* Turns scores into exponentials. Earlier sums have to be multiplied by `shrink`: this function
+ * multiplies the sums of exponentials, its caller the output. */
 template <class Z>
 __device__ void take_softmax(forward_state<Z> &s, float (&scores)[Z::KEYS / 8][4],
                              float (&shrink)[2])
@@ -89,8 +89,8 @@ template <class Z> __device__ void multiply_output(forward_state<Z> &s, const fl
       s.output[n][i] *= by[i / 2];
 }
 
-/* Those of keys from `key` on that a query does not see, or that are not there. `row`: this
- * thread's first. */
+/* Hides the scores of keys from `key` on that a query does not see, or that do not exist. `row`:
+ * this thread's first. */
 template <class Z>
 __device__ void hide(float (&scores)[Z::KEYS / 8][4], int key, int keys, int row, bool causal)
 {

@@ -2,7 +2,7 @@
  * Operation graphs of cuDNN (NVIDIA cuDNN, "Graph API", backend descriptors): tensors, the
  * operations that attention is made of, and an execution plan for them.
  *
- * The first call that fails leaves its reason in `failure`; what follows does nothing.
+ * The first call that fails leaves its reason in `failure`; later calls do nothing.
  */
 #ifndef OFFSIM_CUDA_KERNELS_FAST_ATTENTION_GRAPH_H
 #define OFFSIM_CUDA_KERNELS_FAST_ATTENTION_GRAPH_H

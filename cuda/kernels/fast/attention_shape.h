@@ -1,5 +1,5 @@
 /*
- * A call of attention: its sizes, and where the rows of each operand stand.
+ * A call of attention: its sizes, and where the rows of each operand are.
  */
 #ifndef OFFSIM_CUDA_KERNELS_FAST_ATTENTION_SHAPE_H
 #define OFFSIM_CUDA_KERNELS_FAST_ATTENTION_SHAPE_H
@@ -10,7 +10,7 @@ extern "C" {
 
 #include "cuda/kernels/kernel.h"
 
-/* bf16 [batch, heads, rows, columns]; columns lie side by side. Strides in elements. */
+/* bf16 [batch, heads, rows, columns]; columns are adjacent. Strides in elements. */
 typedef struct attention_operand {
   void *data;
   int64_t batch_stride, head_stride, row_stride;

@@ -1,8 +1,8 @@
 /*
  * Tiles of attention in shared memory, and products of tiles in the registers of a warp.
  *
- * A tile of bf16 lies in panels of 64 columns: rows of 128 bytes, whose pieces of 16 bytes are
- * swapped by the row's number, so that eight rows of a column of pieces lie in eight banks.
+ * A tile of bf16 is stored in panels of 64 columns: rows of 128 bytes, whose pieces of 16 bytes
+ * are swapped by the row's number, so that eight rows of a column of pieces are in eight banks.
  */
 #ifndef OFFSIM_CUDA_KERNELS_FAST_ATTENTION_TILE_CUH
 #define OFFSIM_CUDA_KERNELS_FAST_ATTENTION_TILE_CUH
@@ -47,8 +47,8 @@ __device__ static inline head_rows rows_of(const attention_operand &o, int64_t b
            (int)count };
 }
 
-/* Rows from `row` on; those after the last are zeros. A thread has the same piece of every row
- * that it copies, which all stand at the same place among eight. */
+/* Rows from `row` on; those after the last are zeros. A thread copies the same piece of each of
+ * its rows, and these rows have the same number modulo eight. */
 template <int THREADS, int ROWS, int COLUMNS>
 __device__ void load_tile(tile<ROWS, COLUMNS> t, const head_rows &from, int row)
 {
@@ -65,7 +65,7 @@ __device__ void load_tile(tile<ROWS, COLUMNS> t, const head_rows &from, int row)
                 row + i + r < from.count);
 }
 
-/* A block of keys and values that comes, unless no query sees it. */
+/* Starts the copy of a block of keys and values, unless no query sees it. */
 template <class Z, class TILES>
 __device__ void load_keys(const TILES &t, const head_rows &keys, const head_rows &values, int key,
                           int seen, int stage)
@@ -77,7 +77,7 @@ __device__ void load_keys(const TILES &t, const head_rows &keys, const head_rows
   copy_commit();
 }
 
-/* All that was asked for is there, for all threads. */
+/* Waits until all requested copies have arrived, for all threads. */
 __device__ static inline void wait_for_tiles()
 {
   copy_wait<0>();

@@ -1,6 +1,6 @@
 /*
- * Copies: bits as they are between equal types, in pieces as wide as everything allows; else from
- * number to number. Several operands are one row of elements, cut as they are.
+ * Copies. Between equal types bits move unchanged, in pieces as wide as all operands allow;
+ * otherwise each number is converted. Several operands count as one row of elements.
  */
 #include "cuda/kernels/fast/copy.cuh"
 #include "cuda/kernels/fast/map.cuh"

@@ -1,5 +1,5 @@
-/* Rows of ref/kernels/elementwise.c and torch_elementwise.c whose element i comes of the elements
- * i. */
+/* Rows of ref/kernels/elementwise.c and torch_elementwise.c whose element i depends on the
+ * elements i. */
 #include "cuda/kernels/fast/activation.cuh"
 #include "cuda/kernels/fast/map.cuh"
 
@@ -47,7 +47,7 @@ MAP_ROW(silu_forward,  1, one_suits, silu::value(x[0]))
 MAP_ROW(silu_backward, 2, two_suits, x[0] * silu::slope(x[1]))
 /* clang-format on */
 
-/* Several tensors, each into one of its own. */
+/* Several tensors, each into its own result. */
 struct scale_of {
   float number;
   __device__ void operator()(const float *x, float *y) const

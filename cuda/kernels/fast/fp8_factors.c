@@ -45,7 +45,7 @@ static bool weight_of(const exec_tensor *t, fp8_scaling scaling, bool turned, co
   return true;
 }
 
-/* The second factor is e4m3, whatever the first one is. */
+/* The second factor is e4m3, also beside an e5m2 factor. */
 bool fp8_factors_of(const exec_call *c, fast_product *p, fp8_weight *weight)
 {
   int code = (int)c->call->scalars[GEMM_FP8];

@@ -1,6 +1,6 @@
 /*
- * A product in fp8 as one in bf16, of the numbers that its factors stand for: for scales and
- * layouts that Hopper's tensor cores do not know. The factors are written to scratch memory first.
+ * A product in fp8 as one in bf16, of the numbers that its factors encode: for scales and layouts
+ * that Hopper's tensor cores do not support. The factors are written to scratch memory first.
  */
 #ifndef OFFSIM_CUDA_KERNELS_FAST_FP8_PLAIN_H
 #define OFFSIM_CUDA_KERNELS_FAST_FP8_PLAIN_H
@@ -21,7 +21,7 @@ typedef struct fp8_plain {
   int64_t bytes; /* of scratch */
 } fp8_plain;
 
-/* `scratch` NULL: it is only asked for. False: operands do not lie like that. */
+/* `scratch` NULL: only counts p->bytes. False: the operands have another layout. */
 bool fp8_plain_of(const exec_call *c, char *scratch, fp8_plain *p);
 /* Writes the factors. */
 void fp8_plain_fill(cuda_call *c, const fp8_plain *p, const exec_call *original);

@@ -1,6 +1,6 @@
 /*
- * Factors in fp8 as the numbers that they stand for, in bf16: for products that Hopper's tensor
- * cores do not know in fp8. Codes times powers of two are exact; other scales round once more.
+ * Factors in fp8 as the numbers that they encode, in bf16: for products that Hopper's tensor
+ * cores do not support in fp8. Codes times powers of two are exact; other scales round once more.
  */
 #ifndef OFFSIM_CUDA_KERNELS_FAST_FP8_VALUES_H
 #define OFFSIM_CUDA_KERNELS_FAST_FP8_VALUES_H
@@ -22,8 +22,8 @@ typedef struct fp8_source {
 
 void fp8_values_of(cuda_call *c, const fp8_source *s);
 
-/* A weight of any scaling, rounded to e4m3 and back: bf16 numbers that lie as the weight does. Of
- * *w, codes and scales are not used. */
+/* A weight of any scaling, rounded to e4m3 and back: bf16 numbers in the weight's layout. Of *w,
+ * codes and scales are not used. */
 void fp8_round_values(cuda_call *c, const fp8_weight *w, void *to);
 
 #ifdef __cplusplus

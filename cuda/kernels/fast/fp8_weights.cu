@@ -1,8 +1,8 @@
 #include "cuda/kernels/fast/fp8_tiles.cuh"
 
-enum { PITCH = TILE + 4 /* bytes: columns of codes lie in different banks */ };
+enum { PITCH = TILE + 4 /* bytes: columns of codes are in different banks */ };
 
-/* Of the tile that begins at (row, column) as it lies. */
+/* Of the tile that begins at (row, column) as stored. */
 __device__ static void store_scale(const fp8_weight &w, int64_t row, int64_t column, float scale)
 {
   int64_t outer = (w.turned ? column : row) / TILE, inner = (w.turned ? row : column) / TILE;

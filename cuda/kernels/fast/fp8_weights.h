@@ -15,7 +15,7 @@ extern "C" {
 typedef struct fp8_weight {
   const void *data; /* bf16 or fp32, without gaps */
   bool fp32;
-  bool turned; /* it lies as [inner][outer] */
+  bool turned; /* stored as [inner][outer] */
   int64_t outer, inner;
   fp8_scaling scaling; /* FP8_UNIT, FP8_TENSOR or FP8_BLOCKS: of 128 x 128 */
   uint8_t *codes;      /* [outer][inner] */

@@ -80,7 +80,7 @@ typedef struct gemm_work {
   fast_product product;
   fp8_weight weight;        /* data NULL: none is rounded */
   exec_tensor reads[READS]; /* of the product */
-  unsigned copied;          /* bits: factors that lie as no matrix, in another type, or askew */
+  unsigned copied;          /* bits: factors stored as no matrix, in another type, or unaligned */
   int64_t weight_at, bytes; /* of scratch, after the workspace: the rounded weight, and all */
 } gemm_work;
 
@@ -126,7 +126,7 @@ static void run_copy(cuda_call *c, const exec_tensor *from, const exec_tensor *t
   c->failure = copy.failure;
 }
 
-/* With copies of these factors at `scratch`, of the wider type of both but for fp8. */
+/* With copies of these factors at `scratch`, in the wider of both types unless they are fp8. */
 static bool work_with(const exec_call *c, unsigned copied, char *scratch, gemm_work *w)
 {
   exec_call of = *c;
@@ -148,7 +148,7 @@ static bool work_with(const exec_call *c, unsigned copied, char *scratch, gemm_w
   return true;
 }
 
-/* As few copies as will do; `scratch` NULL: it is only asked for. */
+/* With the fewest copies; `scratch` NULL: only counts w->bytes. */
 static bool work_of(const exec_call *c, char *scratch, gemm_work *w)
 {
   assert(c->read_count <= READS);
@@ -157,7 +157,7 @@ static bool work_of(const exec_call *c, char *scratch, gemm_work *w)
   return false;
 }
 
-/* ... and as a product in bf16, if it suits no better. */
+/* ... or, in fp8, as a product in bf16. */
 static bool plain_work_of(const exec_call *c, char *scratch, fp8_plain *plain, gemm_work *w)
 {
   if (!is_fp8(c) || !fp8_plain_of(c, scratch, plain)) return false;

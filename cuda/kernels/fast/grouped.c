@@ -158,7 +158,7 @@ static bool product_of(const exec_call *c, grouped_product *p)
   return layout == GEMM_TN ? take_products_of_weights(c, p) : take_products_of_rows(c, p);
 }
 
-/* In fp8: as the product in bf16 of the same numbers, which lie after the table of experts. */
+/* In fp8: as the product in bf16 of the same numbers, which are after the table of experts. */
 static bool plain_product_of(const exec_call *c, char *scratch, fp8_plain *plain,
                              grouped_product *p)
 {

@@ -7,7 +7,7 @@
 #include "cuda/kernels/fast/libraries.h"
 
 /* What a family of kernels remembers. The kernels make it when they first need it, and set how to
- * give it back. */
+ * release it. */
 typedef struct kernel_memory {
   void *items; /* NULL: nothing yet */
   void (*release)(cuda_libraries *l, void *items);

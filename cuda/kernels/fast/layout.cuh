@@ -1,7 +1,7 @@
 /*
- * Operands as fast kernels see them: units of elements that lie side by side (a vector of 16 bytes,
- * a row), and where unit `i` begins. Dimensions that lie one after the other are merged, and what
- * is left of the index arithmetic is 32-bit multiplications.
+ * Operands as fast kernels see them: units of adjacent elements (a vector of 16 bytes, a row), and
+ * where unit `i` begins. Consecutive dimensions are merged, and the remaining index arithmetic is
+ * 32-bit multiplications.
  */
 #ifndef OFFSIM_CUDA_KERNELS_FAST_LAYOUT_CUH
 #define OFFSIM_CUDA_KERNELS_FAST_LAYOUT_CUH
@@ -103,8 +103,8 @@ static inline bool is_contiguous(const tensor &t)
   return elements_of(t) < 2 || (merged(t, extent, stride) == 1 && stride[0] == 1);
 }
 
-/* Units of `unit` elements side by side, which are read `vector` at a time: false if they do not
- * lie so, or if vectors are not aligned to their size. */
+/* Units of `unit` adjacent elements, which are read `vector` at a time: false if strides do not
+ * allow that, or if vectors are not aligned to their size. */
 static inline bool layout_of(const tensor &t, int64_t unit, int64_t vector, layout *l)
 {
   int64_t extent[PLAN_VIEW_DIMS + 1], stride[PLAN_VIEW_DIMS + 1], bytes = vector * size_of(t);
@@ -128,7 +128,7 @@ static inline bool layout_of(const tensor &t, int64_t unit, int64_t vector, layo
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
-/* V elements as they lie in memory. */
+/* V elements as they are in memory. */
 template <class T, int V> struct alignas(sizeof(T) * V < 16 ? sizeof(T) * V : 16) vector {
   T x[V];
 };

@@ -1,6 +1,6 @@
 /*
- * Element i of what is written comes of the elements i of what is read, whatever shapes and strides
- * they have: a functor is given IN numbers and makes OUT. Operands may be the same.
+ * Element i of each write depends on elements i of the reads, for any shapes and strides they have:
+ * a functor is given IN numbers and makes OUT. Operands may be the same.
  */
 #ifndef OFFSIM_CUDA_KERNELS_FAST_MAP_CUH
 #define OFFSIM_CUDA_KERNELS_FAST_MAP_CUH

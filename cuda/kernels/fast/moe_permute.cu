@@ -1,6 +1,6 @@
 /*
  * Rows into the order of experts and back, 16 bytes at a time: a block for each row that is
- * written. Whose a row is, is found out as the exact kernels do it; their sums too have one order.
+ * written. The owner of a row is found as in the exact kernels; sums have one order here, too.
  */
 #include <cuda_bf16.h>
 

@@ -1,4 +1,4 @@
-/* What labels pick of log-probabilities: ref/kernels/torch_loss.c. */
+/* The log-probabilities that labels pick: ref/kernels/torch_loss.c. */
 #include "cuda/kernels/fast/labels.cuh"
 
 enum { COUNT_THREADS = 1024 };

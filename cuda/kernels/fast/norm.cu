@@ -8,7 +8,7 @@ struct norm_forward {
   bool keeps_rstd, keeps_mean;
 };
 
-/* Rows as they lie in memory: V elements of T are 16 bytes. */
+/* Rows as they are in memory: V elements of T are 16 bytes. */
 template <class T, int K, bool CENTRES>
 __global__ void __launch_bounds__(ROWS_MOST_THREADS) norm_forward_kernel(norm_forward n)
 {

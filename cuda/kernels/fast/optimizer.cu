@@ -7,7 +7,7 @@
 enum { MOST_TENSORS = 32, MOST_STATES = 2, STEP_THREADS = 256, STEP_EACH = 4, STEP_TURNS = 2 };
 enum { TILE = STEP_THREADS * STEP_EACH * STEP_TURNS }; /* elements */
 enum { STATES_READ = 2, WEIGHT = STATES_READ + MOST_STATES, COPY, STATES_WRITTEN };
-enum { STEP_OPERANDS = STATES_WRITTEN + MOST_STATES }; /* gradient and main stand first */
+enum { STEP_OPERANDS = STATES_WRITTEN + MOST_STATES }; /* gradient and main come first */
 
 struct step_tensor {
   void *data[STEP_OPERANDS];

@@ -44,7 +44,7 @@ typedef struct fast_product {
   float alpha;
 } fast_product;
 
-/* `t` as `batches` times `batch` matrices; false: it does not lie like that. */
+/* `t` as `batches` times `batch` matrices; false: its strides do not allow that. */
 bool fast_matrix_of(const exec_tensor *t, int64_t batches, int64_t batch, int64_t rows,
                     int64_t columns, fast_matrix *m);
 fast_matrix fast_transposed(fast_matrix m);

@@ -134,7 +134,7 @@ static bool types_fit(const fast_product *p)
   return false;
 }
 
-/* In fp8 both factors lie along k, in pieces of 16 bytes; one of them at most is e5m2. */
+/* In fp8 both factors are stored along k, in pieces of 16 bytes; one of them at most is e5m2. */
 static bool fp8_fits(const fast_product *p, const blas_shape *s)
 {
   if (p->a.type != DTYPE_FP8) return true;

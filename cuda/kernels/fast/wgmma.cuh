@@ -2,9 +2,9 @@
  * Hopper's matrix instructions: 64 x 256 sums of a group of four warps, of bf16 factors in shared
  * memory.
  *
- * A factor lies in panels of rows of 128 bytes (64 elements), at addresses that are multiples of
- * 1024, the pieces of 16 bytes of row r swapped by r % 8 (swizzled_place). Rows go along M or N and
- * columns along K, or ("turned") rows along K and columns along M or N; then panels follow each
+ * A factor is stored in panels of rows of 128 bytes (64 elements), at addresses that are multiples
+ * of 1024, the pieces of 16 bytes of row r swapped by r % 8 (swizzled_place). Rows go along M or N
+ * and columns along K, or ("turned") rows along K and columns along M or N; then panels follow each
  * other along M or N.
  */
 #ifndef OFFSIM_CUDA_KERNELS_FAST_WGMMA_CUH
