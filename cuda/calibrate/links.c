@@ -249,7 +249,7 @@ static bool open_bench(bench *b, uint32_t gpus)
   if (wrong != NULL || found == 0)
     return diag_refused(b->d, "there is no GPU to calibrate: %s",
                         wrong != NULL ? wrong : "none was found");
-  if (gpus > found) return diag_refused(b->d, "%u GPUs were requested, there are %u", gpus, found);
+  if (gpus > found) return diag_refused(b->d, "%u GPUs were requested; there are %u", gpus, found);
   b->gpus = gpus == 0 ? found : gpus;
   wrong = b->driver->describe(0, b->to->gpu_name, sizeof b->to->gpu_name);
   return wrong == NULL || diag_refused(b->d, "the name of GPU 0: %s", wrong);

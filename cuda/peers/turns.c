@@ -94,8 +94,8 @@ static bool check_stage(const turns *t, uint32_t number, const stage *s, diag *d
       return diag_refused(d,
                           "NCCL would wait forever: of an exchange, pipeline rank %" PRIu32
                           " has message %" PRIu32 " before message %" PRIu32
-                          ", and pipeline rank %" PRIu32 " after it; exact arithmetic does "
-                          "without NCCL",
+                          ", and pipeline rank %" PRIu32
+                          " after it; exact arithmetic needs no NCCL",
                           number, stage_op(s, op)->arg, stage_op(s, later)->arg, peer_of(s, op));
   }
   return true;

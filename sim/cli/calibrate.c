@@ -147,7 +147,7 @@ int verb_calibrate(int argc, char **argv)
       take_scenario(&o, argv + rest, argc - rest, &d) && only_of_trace(&o, &d)) {
     if (o.output == NULL)
       diag_error(&d, (source_pos){ "--output", 0, 0 },
-                 "which file shall the machine be written to?");
+                 "give the machine's file: --output FILE.yaml");
     else if (o.from != NULL)
       calibrate_from(&o, &a, &d);
     else

@@ -80,7 +80,7 @@ static bool align(const import_options *o, char **files, int count, arena *a, di
   if (count < 2 || o->record != NULL)
     return diag_error(d, (source_pos){ "--align", 0, 0 },
                       count < 2 ? "needs the traces of two ranks or more"
-                                : "writes no record; -o is of one rank");
+                                : "writes no record; -o needs one rank");
   for (int i = 0; i < count; i++) {
     real_run_init(&runs[i], a);
     of[i] = &runs[i];

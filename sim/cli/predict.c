@@ -265,7 +265,7 @@ static void print_unsafe(const verified_iteration *iterations, uint32_t count)
 {
   fputs("offsim: error: the plan is not safe: ", stderr);
   findings_first_error(iterations, count, stderr);
-  fputs("; offsim check says more\n", stderr);
+  fputs("; offsim check reports all findings\n", stderr);
 }
 
 /* False: there is no plan, or it is unsafe and its first error is printed. */

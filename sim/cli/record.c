@@ -127,7 +127,7 @@ int verb_record(int argc, char **argv)
   int rest, status = 0;
   if (options_parse(&v, argc, argv, &rest, &a, &d) == PARSED) {
     if (rest == argc)
-      diag_error(&d, (source_pos){ 0 }, "which command? offsim record -- COMMAND");
+      diag_error(&d, (source_pos){ 0 }, "give a command: offsim record -- COMMAND");
     else
       status = record(&o, argv + rest, &a, &d);
   }

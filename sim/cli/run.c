@@ -114,14 +114,14 @@ static bool check_executor(const run_options *o, diag *d)
 {
   source_pos at = { "--on", 0, 0 };
   if (o->executor == NULL)
-    return diag_error(d, at, "which executor? --on ref runs on the CPU, --on cuda on GPUs");
+    return diag_error(d, at, "give an executor: --on ref runs on the CPU, --on cuda on GPUs");
   bool on_cuda = strcmp(o->executor, "cuda") == 0;
   if (!on_cuda && strcmp(o->executor, "ref") != 0)
     return diag_error(d, at, "there is no executor \"%s\"; expected ref or cuda", o->executor);
   if (!(on_cuda ? check_cuda(o, d) : check_ref(o, d))) return false;
   return !(o->interleave >= 0 && o->interleavings > 0) ||
          diag_error(d, (source_pos){ "--interleavings", 0, 0 },
-                    "one order (--interleave) or many can be asked for, not both");
+                    "--interleave runs one order, --interleavings many; give one of them");
 }
 
 static bool are_apart(const char *option, const char *file, const char *other, const char *of,
@@ -145,7 +145,7 @@ static bool join_processes(const run_options *o, diag *d)
   if (!processes_join(d) || world_of().processes == 1) return diag_ok(d);
   if (o->record != NULL || o->trace != NULL || o->dump != NULL || o->tensors)
     return diag_error(d, (source_pos){ 0 },
-                      "--record, --trace, --dump and --tensors are of a run in one process");
+                      "--record, --trace, --dump and --tensors need a run in one process");
   return true;
 }
 
@@ -168,7 +168,7 @@ static bool check_plain(const run_options *o, diag *d)
   for (size_t i = 0; i < sizeof of_scenarios / sizeof *of_scenarios; i++)
     if (of_scenarios[i].given)
       return diag_error(d, (source_pos){ of_scenarios[i].name, 0, 0 },
-                        "is of scenarios; a plan (--plan) is run once and without arithmetic");
+                        "needs a scenario; a plan (--plan) is run once and without arithmetic");
   return true;
 }
 

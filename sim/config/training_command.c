@@ -160,7 +160,9 @@ const shell_command *training_command(const shell_script *s, const command_fit *
     if (s->ended != NULL) {
       bool advised = strstr(s->ended, "--env") != NULL || strstr(s->ended, "--arg") != NULL;
       diag_error(d, s->ended_at, "the script ends here before it trains: %.300s%s", s->ended,
-                 advised ? "" : "; --arg VALUE and --env NAME=VALUE give what it asks for");
+                 advised ? ""
+                         : "; --arg VALUE and --env NAME=VALUE give its arguments and "
+                           "variables");
     }
     return NULL;
   }
@@ -269,8 +271,8 @@ bool launch_world_size(const shell_command *c, bool given, int64_t *world_size, 
                       unknown_reason(variable->unknown, a));
   if (per_node_factor == FACTOR_KNOWN)
     return diag_error(d, l->per_node.at,
-                      "%.60s processes on each node, and nothing says how many nodes; --world-size "
-                      "N gives the number of GPUs",
+                      "%.60s processes on each node, but the number of nodes is not given; "
+                      "--world-size N gives the number of GPUs",
                       l->per_node.text);
   return true;
 }

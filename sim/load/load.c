@@ -116,7 +116,7 @@ parsed load_command(load_options *o, const verb_syntax *v, int argc, char **argv
   parsed found = options_parse(v, argc, argv, &rest, a, d);
   if (found != PARSED) return found;
   if (argc - rest > 1) {
-    diag_error(d, (source_pos){ 0 }, "two scenarios are given, \"%s\" and \"%s\"; one is taken",
+    diag_error(d, (source_pos){ 0 }, "two scenarios are given, \"%s\" and \"%s\"; give one",
                argv[rest], argv[rest + 1]);
     return PARSED_WRONG;
   }
@@ -270,7 +270,7 @@ static bool check_files(const load_options *o, diag *d)
         "--verl FILE or --hf-config FILE (docs/examples has some; --help lists all "
         "options)");
   return runs <= 1 || diag_error(d, (source_pos){ 0 },
-                                 "of --megatron-args, --axolotl and --verl one can be given: each "
+                                 "give one of --megatron-args, --axolotl and --verl: each "
                                  "describes a whole run");
 }
 
@@ -360,7 +360,7 @@ void load_note_assumptions(const load_options *o, const settings *s, arena *a, c
   if (*assumed == '\0') return;
   bool sixteen = s->training.bf16 || s->training.fp16;
   diag_note(d, (source_pos){ o->hf_config, 0, 0 },
-            "the file describes the model alone, and training in %s is predicted; assumed, until "
+            "the file describes the model alone, and training in %s is predicted; assumed unless "
             "--set gives them:%s",
             sixteen ? s->training.bf16 ? "bf16" : "fp16" : "fp32", assumed);
 }

@@ -554,7 +554,7 @@ bool findings_plot(const verified_iteration *iterations, uint32_t count, int64_t
                       "no error has op %" PRId64 " as its second op", second);
   if (g.finding == NULL && !g.iteration->verification->safe)
     return diag_error(d, (source_pos){ "--plot", 0, 0 },
-                      "no error is about one tensor, and nothing else can be drawn");
+                      "no error is about one tensor; only such errors can be drawn");
   uint32_t buffer = g.finding == NULL ? NO_BUFFER : g.finding->buffer;
   if (g.finding == NULL && !first_to_leave(g.ops, &buffer))
     return diag_error(d, (source_pos){ "--plot", 0, 0 },

@@ -185,7 +185,7 @@ def test_refusals(offsim, tmp_path):
             (["--rank", "1", "-o", to], "--rank: error: describes the run of a trace"),
             (["-o", to, *SCENARIO], "without --from"),
             (["-o", to, *sets("num_layers=3")], "give the trace with --from"),
-            (["--from", trace, *SCENARIO], "which file shall the machine be written to?"),
+            (["--from", trace, *SCENARIO], "give the machine's file: --output FILE.yaml"),
             (["--from", trace, "-o", to, "--links-only", *SCENARIO], "--links-only: error: measures this machine"),
             (["--from", trace, "-o", to, "--gpus", "2", *SCENARIO], "--gpus: error: measures this machine"),
             (["--from", trace, "-o", to, "--base", "H200-SXM", "--machine", "H200-SXM", *SCENARIO], "give one"),

@@ -251,7 +251,7 @@ def test_machine_set(offsim, predict):
     (["--num-layers", "3", SMALL], 'there is no option "--num-layers"; did you mean --set num_layers=VALUE?'),
     ([SMALL, "--trace"], "option --trace needs a value"),
     ([SMALL, SMALL], "two scenarios are given"),
-    (["--verl", "a", "--axolotl", "b"], "of --megatron-args, --axolotl and --verl one can be given"),
+    (["--verl", "a", "--axolotl", "b"], "give one of --megatron-args, --axolotl and --verl"),
     ([SMALL, "--plot", "picture.gif"], '"picture.gif" ends neither in .svg nor in .png nor in .pdf'),
     ([SMALL, "--plot", "a.svg", "--plot-rank", "2"], "there is no pipeline rank 2; the last one is 1"),
     ([SMALL, "--plot-rank", "x"], '"x" is not a whole number'),

@@ -42,7 +42,7 @@ def test_a_cut_record_is_refused_with_its_offset(offsim, tmp_path):
 
 
 def test_record_needs_a_command_and_the_recorder(offsim, tmp_path):
-    assert "which command?" in offsim("record").stderr
+    assert "give a command" in offsim("record").stderr
     done = offsim("record", "--library", tmp_path / "missing.so", "-o", tmp_path / "r", "--", "true")
     assert done.status == 3
     assert "missing.so" in done.stderr

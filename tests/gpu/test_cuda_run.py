@@ -110,7 +110,7 @@ def test_calibrate_needs_a_gpu(offsim, tmp_path):
 
 def test_calibrate_options(offsim):
     done = offsim("calibrate")
-    assert done.status == 2 and "which file shall the machine be written to?" in done.stderr
+    assert done.status == 2 and "give the machine's file: --output FILE.yaml" in done.stderr
     assert "--links-only" in offsim("calibrate", "--help", check=0).stdout
     done = offsim("calibrate", "--output", "never.yaml", "--base", "nosuch")
     assert done.status == 2 and "unknown machine 'nosuch'" in done.stderr

@@ -121,5 +121,5 @@ def test_predict_refuses_it_when_asked(offsim, name):
     done = offsim("predict", "--check", path)
     (line,) = [line for line in done.stderr.splitlines() if "note: " not in line]
     assert done.status == 1 and done.stdout == ""
-    assert re.search(r"warmup, rank \d", line) and "offsim check says more" in line
+    assert re.search(r"warmup, rank \d", line) and "offsim check reports all findings" in line
     offsim("predict", "--check", "--set", "mode=fixed", path, check=0)

@@ -115,7 +115,7 @@ def test_gradients_made_in_forward_are_kept(offsim):
 def test_options_of_scenarios_beside_a_plan(offsim, option, tmp_path):
     value = [] if option in ("--tensors", "--same-batch", "--without-offload") else [tmp_path / "x"]
     done = offsim(*ON_REF, option, *value, "--plan", "-", stdin=offsim("plan", LLAMA).stdout)
-    assert "is of scenarios" in one_error(done, 2)
+    assert "needs a scenario" in one_error(done, 2)
     assert list(tmp_path.iterdir()) == []
 
 

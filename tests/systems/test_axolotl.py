@@ -148,7 +148,7 @@ REFUSED = {
     CHECKPOINTS + "gradient_checkpointing_kwargs: {use_reentrant: true}\nselective_checkpointing: true\n":
         ":4:32: error: selective_checkpointing needs checkpoints that are not reentrant",
     CHECKPOINTS + "selective_checkpointing: true\nactivation_offloading: legacy\n":
-        ":5:24: error: selective_checkpointing goes with activation_offloading hidden_states or false",
+        ":5:24: error: selective_checkpointing works with activation_offloading hidden_states or false",
     CHECKPOINTS + LORA + "selective_checkpointing: {save: [mm]}\n":
         "error: selective_checkpointing.save names matrix products",
     CHECKPOINTS + "gradient_checkpointing_kwargs: {use_reentrant: true}\nunfrozen_parameters: [lm_head]\n"

@@ -188,9 +188,8 @@ static const refusal refusals[] = {
     "run.yaml:5:3: error: selective_checkpointing needs checkpoints that are not reentrant: "
     "gradient_checkpointing_kwargs.use_reentrant: false" },
   { BASE GC "selective_checkpointing: true\nactivation_offloading: true\n",
-    "run.yaml:5:24: error: selective_checkpointing goes with activation_offloading hidden_states "
-    "or "
-    "false; the other kinds take the place of the checkpoints that it works in" },
+    "run.yaml:5:24: error: selective_checkpointing works with activation_offloading hidden_states "
+    "or false; the other kinds replace the checkpoints that it works in" },
   { BASE GC LORA "selective_checkpointing:\n  save: [attention, mm]\n",
     "run.yaml:9:3: error: selective_checkpointing.save names matrix products, which cannot be "
     "saved with "
@@ -253,13 +252,13 @@ static void test_wrong_values(void **state)
       "legacy, disk or hidden_states");
   assert_error(
       BASE "flash_attention: true\n",
-      "run.yaml:3:1: error: flash_attention and attn_implementation are both given; the second "
-      "alone is needed");
+      "run.yaml:3:1: error: flash_attention and attn_implementation are both given; give the "
+      "second alone");
   assert_error(
       BASE "rl: dpo\n",
       "run.yaml:3:5: error: rl is 'dpo', whose step runs chosen and rejected answers through the "
-      "model and a reference; only supervised fine-tuning is predicted, which the file describes "
-      "without rl");
+      "model and a reference; only supervised fine-tuning is predicted; leave rl out to predict "
+      "that");
   assert_error(BASE "sequence_len: 0\n",
                "run.yaml:3:15: error: seq_length is 0; it must be from 1 to 67108864");
 }
@@ -272,7 +271,7 @@ static void test_wrong_adapters(void **state)
   assert_error(BASE "load_in_4bit: true\n",
                "run.yaml:3:15: error: load_in_4bit needs adapter: qlora");
   assert_error(BASE "adapter: qlora\nload_in_8bit: true\n",
-               "run.yaml:4:15: error: load_in_8bit goes with adapter: lora; it is qlora");
+               "run.yaml:4:15: error: load_in_8bit needs adapter: lora; it is qlora");
   assert_error(BASE "load_in_8bit: true\n",
                "run.yaml:3:15: error: load_in_8bit needs adapter: lora");
   assert_error(BASE "adapter: llama-adapter\n",

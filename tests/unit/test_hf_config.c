@@ -249,7 +249,7 @@ static void messages(void **state)
     { "{\"model_type\": \"llama\", \"num_hidden_layers\": 0}",
       "config.json:1:46: error: num_hidden_layers is 0; it must be at least 1" },
     { "{\"model_type\": \"llama\", \"hidden_act\": \"gelu\"}",
-      "config.json:1:39: error: hidden_act is 'gelu'; a llama model is known with silu" },
+      "config.json:1:39: error: hidden_act is 'gelu'; a llama model must have silu" },
     { LLAMA ", \"mlp_bias\": true}",
       "config.json:1:151: error: mlp_bias is true, but attention_bias is not; a bias of the MLP "
       "alone is not modelled" },

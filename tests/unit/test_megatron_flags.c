@@ -517,14 +517,14 @@ static void messages(void **state)
       "run.sh:1:3: error: the number of processes on each node depends on $(nproc) in line 1; "
       "--env G=VALUE gives G, or give --world-size N" },
     { "srun --ntasks-per-node=8 python pretrain_gpt.py --num-layers 2",
-      "run.sh:1:6: error: 8 processes on each node, and nothing says how many nodes; --world-size "
-      "N gives the number of GPUs" },
+      "run.sh:1:6: error: 8 processes on each node, but the number of nodes is not given; "
+      "--world-size N gives the number of GPUs" },
     { "python pretrain_bert.py --num-layers 2",
       "run.sh:1:8: error: pretrain_bert.py trains a BERT model; offsim predicts the training of "
       "decoder-only models" },
     { "[ $# -lt 1 ] && exit 1\npython pretrain_gpt.py --num-layers 2",
       "run.sh:1:17: error: the script ends here before it trains: exit 1; --arg VALUE and --env "
-      "NAME=VALUE give what it asks for" },
+      "NAME=VALUE give its arguments and variables" },
     { "--num-layers four",
       "run.sh:1:14: error: model.num_layers is \"four\"; a whole number is needed here" },
     { "--num-layers: true", "run.sh:1:15: error: --num-layers is true; it needs a value" },

@@ -284,7 +284,7 @@ static const struct {
   { EXPERTS STATIC "use_transformer_engine_op_fuser=false moe_use_grouped_tensor=true", NULL },
   { EXPERTS STATIC "expert_model_parallel_size=2 world_size=2 moe_imbalance=1.6",
     "moe_expert_rank_capacity_factor is less than moe_imbalance: the busiest rank would run every "
-    "step twice, the second time with buffers for what arrives" },
+    "step twice, the second time with larger buffers" },
   { EXPERTS STATIC "moe_paged_stash=true", NULL },
   { EXPERTS STATIC "moe_paged_stash=true " OFFLOAD "offload_modules=core_attn", NULL },
   { EXPERTS STATIC "moe_paged_stash=true " OFFLOAD "offload_modules=fused_group_mlp",
@@ -322,8 +322,8 @@ static const struct {
                      "moe_router_pre_softmax=true moe_token_dispatcher_type=flex "
                      "moe_flex_dispatcher_backend=hybridep",
     "with overlap_moe_expert_parallel_comm and fp8_format, moe_apply_probs_on_input loses the "
-    "experts' input before backward; with the deepep backend, or alltoall and more than one expert "
-    "on a rank, they have another" },
+    "experts' input before backward; use the deepep backend, or alltoall with more than one expert "
+    "on a rank" },
   { EXPERTS EXCHANGE "bf16=false", "overlap_moe_expert_parallel_comm needs bf16 or fp16" },
   { EXPERTS EXCHANGE "recompute_granularity=full recompute_method=uniform recompute_num_layers=1",
     "overlap_moe_expert_parallel_comm does not work with recompute_granularity full" },
@@ -463,7 +463,7 @@ static const struct {
     "selective_checkpointing needs recompute_granularity full" },
   { SELECTIVE "use_reentrant=true", "selective_checkpointing does not work with use_reentrant" },
   { SELECTIVE "system=trl",
-    "selective_checkpointing goes with offload system none, hidden_states, planned or "
+    "selective_checkpointing works with offload system none, hidden_states, planned or "
     "selective_checkpointing; it is trl" },
   { SELECTIVE "system=axolotl_disk mode=fixed",
     "selective_checkpointing does not work with use_reentrant" },
@@ -476,7 +476,7 @@ static const struct {
   { CHECKPOINTS "system=selective_checkpointing recompute.selective_checkpointing=false",
     "offload system selective_checkpointing needs selective_checkpointing" },
   { CHECKPOINTS "system=hidden_states selective_checkpointing_hidden_states=true",
-    "selective_checkpointing_hidden_states is of offload system selective_checkpointing; it is "
+    "selective_checkpointing_hidden_states needs offload system selective_checkpointing; it is "
     "hidden_states" },
 };
 
@@ -565,7 +565,7 @@ static void test_large_sizes(void **state)
     apply(&s, small_model, &a, &d);
     apply(&s, largest[i], &a, &d);
     assert_false(settings_resolve(&s, offload_conditions, &a, &d));
-    assert_non_null(strstr(d.message, "make them"));
+    assert_non_null(strstr(d.message, "; reduce "));
     arena_release(&a);
   }
 }

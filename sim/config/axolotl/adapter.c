@@ -15,7 +15,7 @@ static bool check_quantisation(const axolotl_reader *r, const text_node *adapter
   }
   bool qlora = axolotl_is(r, "adapter", "qlora");
   if (qlora && axolotl_truth(eight))
-    return diag_error(r->d, eight->at, "load_in_8bit goes with adapter: lora; it is qlora");
+    return diag_error(r->d, eight->at, "load_in_8bit needs adapter: lora; it is qlora");
   if (qlora && !axolotl_truth(four))
     return diag_error(r->d, adapter->at, "adapter is qlora; it needs load_in_4bit: true");
   if (!qlora && axolotl_truth(four))

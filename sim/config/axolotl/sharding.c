@@ -22,8 +22,9 @@ static bool set_parameters_on_host(const axolotl_reader *r, const char *name, co
 {
   diag_note(
       r->d, n->at,
-      "%s: optimizer states are predicted on the host, shards and their gradients on the GPU: more "
-      "than it has; copies and the time of the step on the host are not modelled",
+      "%s: optimizer states are predicted on the host, shards and their gradients on the GPU, "
+      "which overestimates its memory use; copies and the time of the step on the host are not "
+      "modelled",
       name);
   return axolotl_set(r, KEY_training_optimizer_cpu_offload, "true", n);
 }

@@ -81,7 +81,7 @@ static bool set_attention(const axolotl_reader *r)
     if (!axolotl_truth(flag)) continue;
     if (chosen != NULL)
       return diag_error(r->d, flag->key_at,
-                        "%s and attn_implementation are both given; the second alone is needed",
+                        "%s and attn_implementation are both given; give the second alone",
                         older_flags[i].name);
     return set_attention_named(r, flag, older_flags[i].ours);
   }
@@ -158,7 +158,7 @@ static void note_fp32_embeddings(const axolotl_reader *r)
     diag_note(
         r->d, axolotl_place(r, axolotl_get(r, "attn_implementation")),
         "with this attention Axolotl keeps norms, embeddings and the residual stream in fp32: not "
-        "modelled, predicted in 16 bits (flash_attention_2 has them so)");
+        "modelled, predicted in 16 bits, as with flash_attention_2");
 }
 
 /* Axolotl's own experts, for Llama 4 alone (loaders/patch_manager.py). */
@@ -234,8 +234,8 @@ static bool check_supervised(const axolotl_reader *r)
   return !axolotl_truth(rl) ||
          diag_error(
              r->d, rl->at,
-             "rl is %s, whose step %s; only supervised fine-tuning is predicted, which the file "
-             "describes without rl",
+             "rl is %s, whose step %s; only supervised fine-tuning is predicted; leave rl out to "
+             "predict that",
              text_describe(r->a, rl), what_more(rl->text));
 }
 
@@ -252,7 +252,7 @@ static void note_lengths(const axolotl_reader *r)
   else if (!axolotl_truth(axolotl_get(r, "pad_to_sequence_len")))
     diag_note(r->d, axolotl_place(r, axolotl_get(r, "sequence_len")),
               "every row is predicted with sequence_len tokens; without sample_packing and "
-              "pad_to_sequence_len it has those of its longest sample");
+              "pad_to_sequence_len, rows are only as long as their longest sample");
 }
 
 /* Axolotl sets the model's number of positions to the number that the run needs (loaders/model.py,

@@ -121,8 +121,8 @@ static const rule rules[] = {
     "selective_checkpointing needs checkpoints that are not reentrant: "
     "gradient_checkpointing_kwargs.use_reentrant: false" },
   { selects_beside_trl, "activation_offloading", false,
-    "selective_checkpointing goes with activation_offloading hidden_states or false; the other "
-    "kinds take the place of the checkpoints that it works in" },
+    "selective_checkpointing works with activation_offloading hidden_states or false; the other "
+    "kinds replace the checkpoints that it works in" },
   { saves_products_of_adapters, "selective_checkpointing", false,
     "selective_checkpointing.save names matrix products, which cannot be saved with an adapter: it "
     "changes them in place; save: [attention] works" },
@@ -130,8 +130,8 @@ static const rule rules[] = {
     "activation_offloading: hidden_states with reentrant checkpoints does not work with "
     "unfrozen_parameters" },
   { hidden_states_with_adapter, "activation_offloading", true,
-    "with an adapter, activation_offloading: true can be faster: it moves little and computes "
-    "nothing again" },
+    "with an adapter, activation_offloading: true can be faster: it moves little and recomputes "
+    "nothing" },
   { keeps_quantised_weights, "model_quantization_config", true,
     "model_quantization_config: a quantised base model is not modelled; its weights are predicted "
     "in "
@@ -140,7 +140,7 @@ static const rule rules[] = {
     "gradient_checkpointing_kwargs: offload and every_n_layers have no effect: transformers "
     "makes no checkpoints in this run" },
   { has_other_checkpoints, "gradient_checkpointing_kwargs", false,
-    "gradient_checkpointing_kwargs: offload and every_n_layers do not go with "
+    "gradient_checkpointing_kwargs: offload and every_n_layers do not work with "
     "activation_offloading: hidden_states or selective_checkpointing, which have checkpoints of "
     "their own" },
   { offloads_strided_flex, "activation_offloading", false,

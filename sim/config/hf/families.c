@@ -268,8 +268,8 @@ static bool enter_text_model(hf_reader *r)
     return false;
   }
   diag_note(r->d, beside->key_at,
-            "%s: the text model of %s alone is predicted, for text alone; what reads images or "
-            "sound is neither in memory nor trained",
+            "%s: the text model of %s alone is predicted, for text alone; encoders of images or "
+            "sound are neither in memory nor trained",
             beside->key, type != NULL ? type->text : "the model");
   r->top = text != NULL ? text : r->top;
   return true;

@@ -116,7 +116,7 @@ static bool set_activation(const hf_reader *r)
   bool fits = n == NULL || (n->kind == TEXT_SCALAR &&
                             (gelu ? strncmp(n->text, "gelu", 4) : strcmp(n->text, "silu")) == 0);
   if (!fits) {
-    return diag_error(r->d, n->at, "%s is %s; a %s model is known with %s", n->key,
+    return diag_error(r->d, n->at, "%s is %s; a %s model must have %s", n->key,
                       text_describe(r->a, n), r->family->model_type, gelu ? "gelu" : "silu");
   }
   bool exact = n != NULL && !hf_has_parts(r, PART_GEMMA) && strcmp(n->text, "gelu") == 0;

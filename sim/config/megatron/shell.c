@@ -266,9 +266,8 @@ static bool take_values(shell_reader *p, const megatron_flag *flag, uint32_t lea
   const char *missing = p->words[p->next - 1].missing;
   bool launched = flag->effect.kind == FLAG_SETS && flag->effect.key == KEY_parallel_world_size;
   if (p->next - first < least && missing != NULL && launched && !is_argument(missing)) {
-    diag_note(p->r->d, use->at,
-              "%s has no value: %s is not set, and what starts the script sets it", flag->name,
-              missing);
+    diag_note(p->r->d, use->at, "%s has no value: %s is not set, and the launcher sets it",
+              flag->name, missing);
     return true;
   }
   if (p->next - first < least && matters(flag) && missing != NULL) {

@@ -58,8 +58,8 @@ void note_unmodelled(const settings *s, diag *d)
   note(s, d, s->offload.moe_paged_stash && !stashes_experts(s), KEY_offload_moe_paged_stash,
        "the stash beside another offload system is not modelled; predicted without it");
   note(s, d, stashes_experts(s) && !marks_stash(s), KEY_offload_moe_paged_stash,
-       "nothing is stashed: Transformer Engine marks what may be in its fused grouped MLP alone, "
-       "which needs use_transformer_engine_op_fuser, fp8_recipe mxfp8 and the flex dispatcher");
+       "nothing is stashed: Transformer Engine marks tensors only in its fused grouped MLP, which "
+       "needs use_transformer_engine_op_fuser, fp8_recipe mxfp8 and the flex dispatcher");
   note(s, d, has_choice(&s->offload.offload_modules, OFFLOAD_GDP_QKV), KEY_offload_offload_modules,
        "gdp_qkv: gated delta product mixers are not modelled; no layer has one");
   note(s, d, t->optimizer == OPTIMIZER_SOAP, KEY_training_optimizer,

@@ -31,7 +31,7 @@ static bool check_selective(const settings *s, diag *d)
          need(s, d, !s->recompute.use_reentrant, KEY_recompute_use_reentrant, key,
               "selective_checkpointing does not work with use_reentrant") &&
          need(s, d, goes_with, key, system,
-              "selective_checkpointing goes with offload system none, hidden_states, planned or "
+              "selective_checkpointing works with offload system none, hidden_states, planned or "
               "selective_checkpointing; it is %s",
               chosen_word(s, KEY_offload_system)) &&
          need(s, d, s->recompute.selective_checkpointing_save.count > 0,
@@ -83,7 +83,7 @@ bool validate_checkpoint_engines(const settings *s, diag *d)
           check_activation_layers(s, d)) &&
          need(s, d, is_selective_engine(s) || !s->offload.selective_checkpointing_hidden_states,
               both, KEY_offload_system,
-              "selective_checkpointing_hidden_states is of offload system selective_checkpointing; "
+              "selective_checkpointing_hidden_states needs offload system selective_checkpointing; "
               "it is %s",
               chosen_word(s, KEY_offload_system));
 }

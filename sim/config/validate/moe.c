@@ -163,7 +163,7 @@ static bool check_rank_capacity(const settings *s, diag *d)
           need(s, d, m->moe_imbalance <= m->moe_expert_rank_capacity_factor, key,
                KEY_model_moe_imbalance,
                "moe_expert_rank_capacity_factor is less than moe_imbalance: the busiest rank would "
-               "run every step twice, the second time with buffers for what arrives"));
+               "run every step twice, the second time with larger buffers"));
 }
 
 /* Conditions of the overlap of the token exchange with another micro-batch's compute. */
@@ -217,13 +217,13 @@ static bool check_emptied_input(const settings *s, diag *d)
              s, d, !emptied || !m->moe_apply_probs_on_input, KEY_model_moe_apply_probs_on_input,
              KEY_parallel_overlap_moe_expert_parallel_comm,
              "with overlap_moe_expert_parallel_comm and fp8_format, moe_apply_probs_on_input loses "
-             "the experts' input before backward; with the deepep backend, or alltoall and more "
-             "than one expert on a rank, they have another") &&
+             "the experts' input before backward; use the deepep backend, or alltoall with more "
+             "than one expert on a rank") &&
          need(s, d, !emptied || !keeps_experts_in_bf16(s), KEY_training_first_last_layers_bf16,
               KEY_parallel_overlap_moe_expert_parallel_comm,
               "with overlap_moe_expert_parallel_comm and fp8_format, experts in layers that "
-              "first_last_layers_bf16 keeps in bf16 lose their input before backward; with the "
-              "deepep backend, or alltoall and more than one expert on a rank, they have another");
+              "first_last_layers_bf16 keeps in bf16 lose their input before backward; use the "
+              "deepep backend, or alltoall with more than one expert on a rank");
 }
 
 /* Settings that it excludes. */

@@ -85,8 +85,8 @@ static bool check_parameters(const settings *s, diag *d)
 
   return need(s, d, times(all, 18) <= SIZE_LIMIT, KEY_model_hidden_size, KEY_model_num_layers,
               "the model is too large: its parameters need more than %" PRId64
-              " bytes; num_layers, hidden_size, ffn_hidden_size, num_experts, moe_ffn_hidden_size "
-              "and padded_vocab_size make them",
+              " bytes; reduce num_layers, hidden_size, ffn_hidden_size, num_experts, "
+              "moe_ffn_hidden_size or padded_vocab_size",
               SIZE_LIMIT / 18);
 }
 
@@ -132,15 +132,15 @@ static bool check_activations(const settings *s, diag *d)
   if (!need(s, d, max_i64(layer, logits) <= SIZE_LIMIT, KEY_training_seq_length,
             KEY_training_micro_batch_size,
             "the activations of a layer of one micro-batch are too large: more than %" PRId64
-            " bytes on a rank; seq_length, micro_batch_size, %smoe_router_topk and "
-            "padded_vocab_size make them, and context_parallel_size divides them",
+            " bytes on a rank; reduce seq_length, micro_batch_size, %smoe_router_topk or "
+            "padded_vocab_size, or raise context_parallel_size",
             SIZE_LIMIT,
             writes ? "num_attention_heads (attention_backend writes all scores), " : "")) {
     return false;
   }
   return need(s, d, step <= STEP_LIMIT, KEY_training_global_batch_size, KEY_model_num_layers,
               "the activations of a step are too large: more than %" PRId64
-              " bytes on a rank; num_layers, seq_length and global_batch_size make them",
+              " bytes on a rank; reduce num_layers, seq_length or global_batch_size",
               STEP_LIMIT);
 }
 
@@ -158,7 +158,7 @@ static bool check_flops(const settings *s, diag *d)
   return need(s, d, max_i64(max_i64(attention, logits), layer) <= FLOP_LIMIT,
               KEY_training_seq_length, KEY_training_micro_batch_size,
               "a layer of one micro-batch has more than %" PRId64
-              " FLOPs; seq_length, micro_batch_size, hidden_size and padded_vocab_size make them",
+              " FLOPs; reduce seq_length, micro_batch_size, hidden_size or padded_vocab_size",
               FLOP_LIMIT);
 }
 

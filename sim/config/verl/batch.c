@@ -71,8 +71,8 @@ static bool apply_fixed(const verl_reader *r, const batch *b)
 
   if (own != NULL && whole != NULL) {
     return diag_error(r->d, whole->at,
-                      "ppo_micro_batch_size beside ppo_micro_batch_size_per_gpu; "
-                      "give the latter alone");
+                      "ppo_micro_batch_size and ppo_micro_batch_size_per_gpu are both given; give "
+                      "the latter alone");
   }
   if (own == NULL && whole == NULL) {
     return diag_error(r->d, (source_pos){ r->path, 0, 0 },

@@ -39,9 +39,7 @@ static void note_config(const verl_reader *r, const verl_given *config)
     size_t length = strcspn(word, " ");
     if (length > 0 && !is_verls(word, length)) {
       diag_note(r->d, config->value_at,
-                "the configuration %.*s is not read; what it sets and this file does not is taken "
-                "at verl's "
-                "defaults",
+                "the configuration %.*s is not read; keys that only it sets have verl's defaults",
                 (int)length, word);
     }
     word += length + (word[length] == ' ');
@@ -119,7 +117,7 @@ bool verl_find_engine(verl_reader *r)
   r->megatron = strategy != NULL ? strcmp(strategy->value, "megatron") == 0 : named || keys != NULL;
   rename_keys(r);
   if (!r->megatron && keys != NULL) {
-    diag_note(r->d, keys->at, "%s and what is beside it has no effect: %s is %s", keys->said,
+    diag_note(r->d, keys->at, "%s and the keys beside it have no effect: %s is %s", keys->said,
               strategy->said, strategy->value);
   }
   if (r->megatron && !named && strategy == NULL) {
