@@ -1,9 +1,9 @@
 """What the lab uses of torch.cuda, without a GPU.
 
-Ops run at once, one after another, so results are right whatever a program leaves out. But a record is written of what a GPU
-would have been given (docs/reference/issued.md), in which `offsim check` finds each wait and mark that is missing. Memory
-has made-up addresses from a small caching allocator. To it, no copy is ever over: it uses a block again that has no mark,
-and none that has one.
+Ops run at once, one after another, so results are right even if a program leaves out a wait or mark. But a record is written
+of what a GPU would have been given (docs/reference/issued.md), in which `offsim check` finds each wait and mark that is
+missing. Memory has made-up addresses from a small caching allocator. To it, no copy is ever over: it uses a block again that
+has no mark, and none that has one.
 """
 
 import contextlib

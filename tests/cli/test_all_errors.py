@@ -1,4 +1,4 @@
-"""Every error of an input is reported at its place, whatever kind of file it is: one run tells all."""
+"""One run reports every error of an input at its place, for each kind of file."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""offsim sweep: rows are those of predict, whatever the number of threads, also after it was killed."""
+"""offsim sweep: rows are those of predict with any number of threads, also after it was killed."""
 
 import csv
 import fcntl
@@ -59,7 +59,7 @@ SHARED = [("recompute_granularity", ["", "selective"]), ("offload_modules", ["co
 
 @pytest.mark.parametrize("memory_mib", [81920, 3500, 3300])  # enough; some requests are refused at first; too little for some
 def test_neighbours_share_plans(offsim, tmp_path, memory_mib):
-    """A row is that of a sweep of the setting alone, whatever plans and times earlier settings have left."""
+    """A row is that of a sweep of the setting alone, even after earlier settings have left plans and times."""
     base = ["sweep", "docs/examples/two-stages.yaml", "--machine", "H100-SXM", "--set", "fine_grained_activation_offloading=true",
             "--machine-set", f"gpu.memory_bytes={memory_mib << 20}", "--threads", "1"]
     over = [part for key, values in SHARED for part in ("--over", f"{key}={'|'.join(values)}")]

@@ -1,14 +1,14 @@
 """Every listing in the documentation is what the program prints now.
 
 A fence with the language `console` holds commands, each on a line that begins with "$ ", and the
-lines that each prints (standard output and standard error as they come); a line "..." stands for
+lines that each prints (standard output and standard error as they come); a line "..." replaces
 any lines. A fence with "file=PATH" after its language shows consecutive lines of that file. A
 picture in docs/images is what the command in PICTURES draws now with --plot.
 
 A figure in a sentence that offsim prints has a name of FIGURES after it, in a comment: "3.2<!-- NAME -->". It is what the
 command there prints, rounded to the figure's decimals.
 
-BLESS=1 replaces what stands under each command, except where it holds "...", figures too, and draws the pictures.
+BLESS=1 replaces the lines under each command, except where it holds "...", figures too, and draws the pictures.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Days on which whatever was recorded on one GPU type took longer, or less long, than the same cases on its other days.
+"""Days on which all cases recorded on one GPU type took longer, or less long, than on its other days.
 
 Nothing but the machine, and who else used it, is common to all cases of such a day. A cell is a case on a day: by how much
 its measured step exceeds the predicted one, which divides out what images and versions of Megatron-LM change. Tukey's

@@ -1,4 +1,4 @@
-"""GPUs at their power limit: who is slowed, and by how much beside whom. Step times that were measured at the limit stand in
+"""GPUs at their power limit: who is slowed, and by how much beside whom. Step times that were measured at the limit are in
 test_hf.py, test_hf_offload.py and test_axolotl.py."""
 
 import json

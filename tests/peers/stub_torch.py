@@ -102,7 +102,7 @@ class Storage:
         self.number, self._cdata, self.bytes = number, number, size
 
     def data_ptr(self):
-        return (1 + self.number) << 48  # apart, whatever is added
+        return (1 + self.number) << 48  # apart, for any offset
 
     def size(self):
         return self.bytes

@@ -211,7 +211,7 @@ def test_sarif_follows_its_schema(arguments, offsim, tmp_path):
 
 
 def test_sarif_escapes_a_file_name(offsim, tmp_path):
-    """A URI has no blanks, whatever the file is called."""
+    """A URI has no blanks, even if the file's name has."""
     plan, path = tmp_path / "my plan 50%.plan", tmp_path / "findings.sarif"
     plan.write_text((ROOT / "tests/known_bugs/torchtune-1867.plan").read_text())
     offsim("check", "--sarif", path, "--plan", plan)

@@ -1,4 +1,4 @@
-"""The bound that tune prints for a budget: no setting is faster in what it allocates, whatever the model and machine are."""
+"""The bound that tune prints for a budget: no setting is faster in what it allocates, for any model and machine."""
 
 import json
 import random

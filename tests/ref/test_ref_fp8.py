@@ -1,4 +1,4 @@
-"""offsim run --on ref in fp8: offloading and recomputation change no bit, whatever the recipe and the layout."""
+"""offsim run --on ref in fp8: offloading and recomputation change no bit, with any recipe and layout."""
 
 import functools
 import json

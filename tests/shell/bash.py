@@ -91,7 +91,7 @@ def evaluate(program, script, arguments=(), environment=None):
 
 
 def same_words(found, expected):
-    """An unknown part stands for anything: a word that has one for one word or more, one that is nothing else for any number."""
+    """An unknown part matches anything: a word that has one matches one word or more, a word that is one any number."""
     reachable = {0}
     for sign, text in found:
         if sign == "*":

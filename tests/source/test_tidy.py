@@ -338,7 +338,7 @@ FORMATTER_VERSION = 14  # each version formats otherwise
 
 
 def test_clang_format():
-    """Tables that are laid out by hand, those of .def files among them, stand between clang-format off and on."""
+    """Tables that are laid out by hand, those of .def files among them, are between clang-format off and on."""
     formatter = shutil.which(f"clang-format-{FORMATTER_VERSION}") or shutil.which("clang-format")
     if formatter is None:
         pytest.skip("clang-format is not installed")

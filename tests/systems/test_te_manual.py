@@ -54,7 +54,7 @@ def test_retained_host_buffers_count_for_every_micro_batch_in_flight(ranks):
     for one, other in zip(fresh, kept):
         assert other["d2h_bytes"] == one["d2h_bytes"]
         assert other["host_pinned_peak_bytes"] == other["d2h_bytes"] > one["host_pinned_peak_bytes"]
-    # One stage, one set, whatever the number of micro-batches.
+    # One stage has one set, with any number of micro-batches.
     single = [ranks(LAYERS, "cpu_offloading_num_layers=4", "cpu_offloading_retain_pinned_cpu_buffers=true",
                     f"global_batch_size={size}")[0]["host_pinned_peak_bytes"] for size in (1, 3)]
     assert single[0] == single[1]

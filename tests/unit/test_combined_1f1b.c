@@ -4,11 +4,11 @@
  *   - in which order a pair's parts are issued, and on which stream;
  *   - parts of one micro-batch wait for each other, those of two do not;
  *   - memory: nothing reads a storage that a part has emptied, nothing is freed twice, and an
- *     iteration ends with what it began with, whatever runs together with it.
+ *     iteration ends with what it began with, with any part beside it.
  *
  * A plan as text: F0.1p is the part before the dispatch of layer 1 of micro-batch 0's forward; a an
  * exchange of tokens, with what follows it on its stream, m the experts, w weight gradients that
- * were delayed, x whatever is of no layer.
+ * were delayed, x ops of no layer.
  */
 #include "tests/unit/small_runs.h"
 

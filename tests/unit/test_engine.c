@@ -349,7 +349,7 @@ static void test_copy_engines(void **state)
   bench_end(b, &holder);
 }
 
-/* One engine for each direction, whatever the stream: copies are served as they become ready. */
+/* One engine for each direction, on any stream: copies are served as they become ready. */
 static void test_copy_on_the_compute_stream(void **state)
 {
   (void)state;
@@ -368,7 +368,7 @@ static void test_copy_on_the_compute_stream(void **state)
   bench_end(b, &holder);
 }
 
-/* Each host has its own links, whatever the number of hosts. */
+/* Each host has its own links, with any number of hosts. */
 static void test_copies_of_other_hosts_take_no_part(void **state)
 {
   (void)state;

@@ -26,7 +26,7 @@ static void assert_near(double value, double expected, double off)
   assert_true(value > expected - off && value < expected + off);
 }
 
-/* Each alone: its own factor, whatever the others have. */
+/* Each alone: its own factor, not that of the others. */
 static void test_alone(void **state)
 {
   (void)state;

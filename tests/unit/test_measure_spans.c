@@ -62,7 +62,7 @@ static void assert_span(const measure_span *s, int64_t begin_ns, int64_t end_ns,
   assert_int_equal(s->launches, launches);
 }
 
-/* An op's span is that of all it launched, whatever comes first; calls that launch nothing, and
+/* An op's span is that of all it launched, in any order; calls that launch nothing, and
  * activities without an op, belong to no op. */
 static void test_ops(void **state)
 {

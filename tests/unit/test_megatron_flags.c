@@ -550,7 +550,7 @@ static void harmless_unknown_are_skipped(void **state)
   arena_release(&f.a);
 }
 
-/* What is of another kind is one error, whatever else is wrong. */
+/* A file of another kind is one error, even if more is wrong. */
 static void refusal_comes_alone(void **state)
 {
   (void)state;

@@ -19,7 +19,7 @@ static char *printed(const plan *p)
   return text;
 }
 
-/* ---- the same plan, whatever the rows of its tables are numbered ---- */
+/* ---- the same plan, with any numbering of its tables' rows ---- */
 
 static void same_site(const plan *a, uint32_t x, const plan *b, uint32_t y)
 {

@@ -243,7 +243,7 @@ static void test_wrong_plans_stop_the_program(void **state)
   arena_release(&a);
 }
 
-/* A message is sent once and received once, whatever each rank says alone. */
+/* A message is sent once and received once, even if each rank alone is valid. */
 static void test_wrong_messages_stop_the_program(void **state)
 {
   (void)state;

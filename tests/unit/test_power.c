@@ -118,7 +118,7 @@ static void test_sum(void **state)
 }
 
 /* Equal micro-batches: the same time in each has the same excess, to the ppm, as long as the
- * windows hold nothing else, whatever the period. */
+ * windows hold nothing else, with any period. */
 static void test_period(void **state)
 {
   (void)state;

@@ -233,7 +233,7 @@ static void test_refusal_holds_the_host(void **state)
   tape_end(&t);
 }
 
-/* Cached segments have to go back: the host waits for the GPU, whatever it does, and calls the driver. */
+/* Cached segments have to go back: the host waits for all work of the GPU and calls the driver. */
 static void test_giving_back_waits_for_the_gpu(void **state)
 {
   (void)state;
@@ -361,7 +361,7 @@ static void test_host_memory(void **state)
 }
 
 /* A block outside Megatron's pool is free again when the last copy back that was issued before its free has
- * ended, whatever other copies do. */
+ * ended; other copies do not matter. */
 static void test_pinned_block_waits_for_the_last_copy_back(void **state)
 {
   (void)state;
@@ -694,8 +694,8 @@ static void assert_same_replays(tape *t, const rank_timeline *a, const rank_time
   replay_release(second);
 }
 
-/* Times with which a replay is said to come to the same come to the same; those with which a block is free
- * sooner, or host memory, are told from them. */
+/* Times that replay_is_same accepts give the same figures. It refuses times with which a block or host memory
+ * is free sooner. */
 static void test_same_with_other_times(void **state)
 {
   (void)state;

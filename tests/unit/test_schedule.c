@@ -129,7 +129,7 @@ static void test_in_flight(void **state)
     }
 }
 
-/* ---- where exchanges stand ---- */
+/* ---- where exchanges are ---- */
 
 /*
  * One word a step: F B runs, > < a forward sent and received, { } a gradient received and sent,

@@ -386,7 +386,7 @@ static void test_unknown_keys_may_be_skipped(void **state)
   expect("fsdp: fsdp");
 }
 
-/* ---- rules of the scenario, of whatever reader ---- */
+/* ---- rules of the scenario, for any reader ---- */
 
 static const char *resolve_with(const char *key, const char *value)
 {

@@ -58,7 +58,7 @@ static bool take_number(pattern_parser *p, int64_t *number)
   for (; isdigit((unsigned char)*p->at); p->at++) {
     n = n * 10 + (*p->at - '0');
     if (n > p->capacity) {
-      n = p->capacity + 1; /* too long whatever follows */
+      n = p->capacity + 1; /* too long, however it goes on */
     }
   }
   *number = n;
