@@ -104,6 +104,7 @@ typedef struct predicting {
   const rank_place *places;
   bool verifies, explains_peaks, ok[2];
   bool is_baseline;     /* the setting itself is without offload */
+  bool asks_if_it_fits; /* and not how much is missing */
   baselines *known;     /* NULL: no others */
   common_plans *common; /* NULL: others share no plans */
   arena memory[2];
@@ -153,8 +154,9 @@ static bool judge_fit(const predicting *x, common_plans *common, arena *a, diag 
     if (!r->out_of_memory) continue;
     p->fits_device = false;
     r->missing_bytes = missing_by_allocation(p, r);
+    if (x->asks_if_it_fits) r->missing_bytes = max_i64(r->missing_bytes, LEAST_MISSING_BYTES);
   }
-  return !may_be_fragmented(p) || find_fragmentation(x, common, a, d);
+  return x->asks_if_it_fits || !may_be_fragmented(p) || find_fragmentation(x, common, a, d);
 }
 
 /* ---- the whole ---- */
@@ -336,6 +338,7 @@ bool predict_common(prediction *p, const settings *s, const machine *m, common_p
 {
   predicting x = new_prediction(p, s, m, a);
   x.common = common;
+  x.asks_if_it_fits = true;
   return predict_shared(&x, a, d);
 }
 

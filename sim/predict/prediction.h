@@ -104,7 +104,8 @@ bool predict(prediction *p, const settings *s, const given_plans *plans, const m
 /* The same without the run without offload: `baseline` and savings stay empty, and peaks unexplained. */
 bool predict_alone(prediction *p, const settings *s, const machine *m, arena *a, diag *d);
 /* The same of plans that several settings share, which keep what is compiled and simulated of them:
- * `steady` and `steady_timeline` stay empty, too. `common` is of `m` alone. */
+ * `steady` and `steady_timeline` stay empty, too, and of fragmentation only the least is missing. `common` is
+ * of `m` alone. */
 bool predict_common(prediction *p, const settings *s, const machine *m, common_plans *common,
                     arena *a, diag *d);
 void prediction_release(prediction *p);
