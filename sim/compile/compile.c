@@ -109,6 +109,7 @@ static void walk_release(walk *w)
   ARRAY_FREE(&w->references);
   ARRAY_FREE(&w->host_keys);
   ARRAY_FREE(&w->batches);
+  arena_release(&w->of_instances);
 }
 
 static bool begin_policies(walk *w, const compilation *c, arena *a, diag *d)

@@ -101,13 +101,14 @@ static instance *new_instance(walk *w, uint32_t chunk)
     memset(made->alone, 0, p->entries.count * sizeof *made->alone);
     return made;
   }
-  made = ARENA_NEW(w->memory, instance);
-  made->buffer_of = ARENA_ARRAY(w->memory, uint32_t, p->places.count);
-  made->host_of = ARENA_ARRAY(w->memory, uint32_t, p->entries.count);
-  made->file_of = ARENA_ARRAY(w->memory, uint32_t, p->entries.count);
-  made->unpacked = ARENA_ARRAY(w->memory, bool, p->entries.count);
-  made->packed_alone = ARENA_ARRAY(w->memory, bool, p->entries.count);
-  made->alone = ARENA_ARRAY(w->memory, bool, p->entries.count);
+  arena *a = &w->of_instances;
+  made = ARENA_NEW(a, instance);
+  made->buffer_of = ARENA_ARRAY(a, uint32_t, p->places.count);
+  made->host_of = ARENA_ARRAY(a, uint32_t, p->entries.count);
+  made->file_of = ARENA_ARRAY(a, uint32_t, p->entries.count);
+  made->unpacked = ARENA_ARRAY(a, bool, p->entries.count);
+  made->packed_alone = ARENA_ARRAY(a, bool, p->entries.count);
+  made->alone = ARENA_ARRAY(a, bool, p->entries.count);
   made->weight_of = w->weight_of[chunk];
   made->gradient_of = w->gradient_of[chunk];
   memset(made->buffer_of, 0xff, p->places.count * sizeof *made->buffer_of);

@@ -101,8 +101,9 @@ struct walk {
   const offload_policy *beside;
   void *beside_state;
   iteration_kind iteration;
-  bool every_turn; /* none is copied: turns.h */
-  arena *memory;
+  bool every_turn;    /* none is copied: turns.h */
+  arena *memory;      /* the compilation's */
+  arena of_instances; /* while they are walked */
 
   instance **instances;       /* by instance_id */
   instance **free_instances;  /* by chunk */
