@@ -7,7 +7,7 @@
 #include "sim/base/diag.h"
 #include "sim/base/memory.h"
 
-enum { ALIGNMENT = 16, FIRST_BYTES = 1 << 16, MOST_BYTES = 1 << 22 };
+enum { ALIGNMENT = 16, FIRST_BYTES = 1 << 16, MOST_BYTES = 1 << 20 };
 
 struct arena_block {
   _Alignas(ALIGNMENT) arena_block *next;
