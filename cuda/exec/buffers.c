@@ -40,7 +40,7 @@ static void count(rank_run *r, uint32_t buffer, int sign)
   const held_buffer *h = &r->buffers[buffer];
   buffer_side side = side_of(r->stage, buffer);
   assert(sign == 1 || sign == -1);
-  if (side == ON_DEVICE) device_count(&r->device, h, sign);
+  if (buffer_is_allocated(stage_buffer(r->stage, buffer))) device_count(&r->device, h, sign);
   if (side == ON_HOST) r->host.held_bytes += sign * h->bytes;
   assert(r->host.held_bytes >= 0 && "a freed buffer was counted");
 }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "cuda/exec/state.h"
+#include "sim/exec/layout.h"
 #include "sim/exec/runs.h"
 
 static plan_view bytes_view(int64_t bytes)
@@ -24,7 +25,8 @@ static plan_view view_of(const rank_run *r, const op_call *c, uint32_t i)
     return bytes_view(part ? copy_bytes(p, r->stage->ops_of, c->op)
                            : op_buffer(r, c, kind == OP_D2H || kind == OP_DISK_READ)->bytes);
   }
-  return stage_view(r->stage, c->op, i);
+  plan_view v = stage_view(r->stage, c->op, i);
+  return rank_view(&v, &r->exec->layout->ranks[r->number]);
 }
 
 exec_tensor operand_tensor(const held_buffer *h, const plan_view *v)

@@ -127,6 +127,7 @@ typedef struct part {
   ncclComm_t handle;
   uint32_t members;
   cudaStream_t stream;
+  uint32_t own; /* the rank's index among the members */
 } part;
 
 static const char *all_to_all(const part *p, const exec_tensor *read, const exec_tensor *write)
@@ -148,14 +149,29 @@ static const char *all_to_all(const part *p, const exec_tensor *read, const exec
   return failure;
 }
 
-static const char *operand(const part *p, collective_kind kind, const exec_tensor *read,
+static const char *shift(const part *p, int64_t by, const exec_tensor *read,
+                         const exec_tensor *write)
+{
+  size_t bytes = (size_t)(nccl_elements(read) * dtype_bytes((dtype)read->type));
+  uint32_t to = (p->own + (uint32_t)by) % p->members;
+  uint32_t from = (p->own + p->members - (uint32_t)by) % p->members;
+  const char *failure =
+      nccl_said(p->n, p->n->f.ncclSend(read->data, bytes, ncclUint8, (int)to, p->handle, p->stream),
+                "ncclSend");
+  if (failure != NULL) return failure;
+  return nccl_said(p->n,
+                   p->n->f.ncclRecv(write->data, bytes, ncclUint8, (int)from, p->handle, p->stream),
+                   "ncclRecv");
+}
+
+static const char *operand(const part *p, const plan_call *call, const exec_tensor *read,
                            const exec_tensor *write)
 {
   const nccl_functions *f = &p->n->f;
   ncclDataType_t type = type_of((dtype)read->type);
   assert(p->handle != NULL && "this process has the rank");
   size_t sent = (size_t)nccl_elements(read), received = (size_t)nccl_elements(write);
-  switch (kind) {
+  switch ((collective_kind)call->kind) {
   case COLLECTIVE_ALL_REDUCE:
     return nccl_said(
         p->n, f->ncclAllReduce(read->data, write->data, sent, type, ncclSum, p->handle, p->stream),
@@ -174,6 +190,7 @@ static const char *operand(const part *p, collective_kind kind, const exec_tenso
                                           p->handle, p->stream),
                      "ncclReduceScatter");
   case COLLECTIVE_ALL_TO_ALL: return all_to_all(p, read, write);
+  case COLLECTIVE_SHIFT: return shift(p, call->dims[COLLECTIVE_DETAIL], read, write);
   case COLLECTIVE_KINDS: break;
   }
   return NULL;
@@ -184,7 +201,7 @@ static const char *run_parts(const part *p, const exec_call *c)
   assert(c->read_count == c->write_count && "nccl_is_direct, or packed rows");
   const char *failure = nccl_said(p->n, p->n->f.ncclGroupStart(), "ncclGroupStart");
   for (uint32_t i = 0; i < c->read_count && failure == NULL; i++)
-    failure = operand(p, (collective_kind)c->call->kind, &c->reads[i], &c->writes[i]);
+    failure = operand(p, c->call, &c->reads[i], &c->writes[i]);
   const char *end =
       nccl_said(p->n, p->n->f.ncclGroupEnd(), collective_name((collective_kind)c->call->kind));
   return failure != NULL ? failure : end;
@@ -224,8 +241,11 @@ static bool part_begin(nccl *n, uint32_t rank, uint32_t purpose, uint32_t number
   if (atomic_load(&n->aborted)) return false;
   const communicator *c = communicators_find(&n->communicators, rank, purpose, number);
   assert(c->own != NULL && c->count > 1);
-  *p = (part){ n, handles_of(c)[communicator_rank(c, rank)], c->count,
-               (cudaStream_t)(void *)stream };
+  *p = (part){ .n = n,
+               .handle = handles_of(c)[communicator_rank(c, rank)],
+               .members = c->count,
+               .stream = (cudaStream_t)(void *)stream,
+               .own = communicator_rank(c, rank) };
   return true;
 }
 

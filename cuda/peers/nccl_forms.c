@@ -45,7 +45,8 @@ bool nccl_suits(const exec_call *c, uint32_t members)
 {
   collective_kind kind = (collective_kind)c->call->kind;
   assert(c->read_count > 0 && c->write_count > 0);
-  bool moves = kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_ALL_TO_ALL;
+  bool moves =
+      kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_ALL_TO_ALL || kind == COLLECTIVE_SHIFT;
   uint32_t times = kind == COLLECTIVE_ALL_GATHER ? members : 1;
   uint32_t over = kind == COLLECTIVE_REDUCE_SCATTER ? members : 1;
   int64_t read = nccl_row_elements(c->reads, c->read_count);

@@ -261,7 +261,7 @@ void buffer_hold(rank_state *r, uint32_t buffer, ref_cell *c)
   h->pending = r->stage->use_count[buffer];
   h->block_of = NO_BUFFER;
   assert(state_of(h) == ALIVE);
-  if (side_of(r, buffer) == ON_DEVICE) count_device_bytes(r, c->bytes, 1);
+  if (buffer_is_allocated(stage_buffer(r->stage, buffer))) count_device_bytes(r, c->bytes, 1);
 }
 
 void buffer_alloc(ref_exec *e, rank_state *r, uint32_t buffer)

@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "ref/exec/state.h"
+#include "sim/exec/layout.h"
 #include "sim/exec/runs.h"
 
 /* A running op of one rank. */
@@ -69,7 +70,8 @@ static plan_view view_of(const ref_exec *e, const job *j, uint32_t i)
     return bytes_view(part ? copy_bytes(e->plan, r->stage->ops_of, j->op)
                            : r->buffers[host].cell->bytes);
   }
-  return stage_view(r->stage, j->op, i);
+  plan_view v = stage_view(r->stage, j->op, i);
+  return rank_view(&v, &e->layout->ranks[r->number]);
 }
 
 static bool check_reach(ref_exec *e, const job *j, uint32_t i)

@@ -186,6 +186,19 @@ void ref_reduce_scatter(const exec_call *const *members, uint32_t count)
   row_release(&total);
 }
 
+void ref_shift(const exec_call *const *members, uint32_t count)
+{
+  uint32_t by = (uint32_t)exec_dim(members[0], COLLECTIVE_DETAIL);
+  row all = read_members(members, count);
+  int64_t each = all.count / count;
+  assert(by > 0 && by < count);
+  for (uint32_t m = 0; m < count; m++) {
+    row sent = part_of(&all, (m + count - by) % count * each, each);
+    write_all(members[m], &sent);
+  }
+  row_release(&all);
+}
+
 /* Equal parts: member m gets the m-th part of each member, in the group's order. If a member reads
  * only one part, every member gets it. */
 void ref_all_to_all(const exec_call *const *members, uint32_t count)

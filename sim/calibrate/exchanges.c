@@ -62,7 +62,7 @@ static void add_collective(exchange_samples *to, const measured_step *s, uint32_
   for (uint32_t rank = 1; rank < s->ranks; rank++)
     ps = shorter_ps(ps, span_ps(s, rank, op));
   if (ps > 0) samples_add(&to->collectives, &call, AT_WORK, ps);
-  if (s->ranks == PAIR)
+  if (s->ranks == PAIR && call.kind != COLLECTIVE_SHIFT)
     add(to, call.kind == COLLECTIVE_ALL_TO_ALL ? RATE_ALL_TO_ALL : RATE_BUS, ps,
         call_roofline_ps(to->machine, &call));
 }

@@ -380,8 +380,18 @@ void emit_token_exchange(emitter *e, comm_group group, int64_t bytes, int64_t on
 {
   assert(bytes >= 0 && once > 0 && group < COMM_GROUPS);
   plan_call call = collective_call(e->settings, COLLECTIVE_ALL_TO_ALL, group, bytes);
-  call.dims[EXCHANGE_ONCE_BYTES] = once;
+  call.dims[COLLECTIVE_DETAIL] = once;
   add_step(e, OP_COLLECTIVE, STREAM_COMPUTE, &call, reads, writes);
+}
+
+void emit_shift(emitter *e, plan_stream stream, comm_group group, int64_t by, int64_t bytes,
+                const ref *reads, const ref *writes)
+{
+  assert(bytes > 0 && group < COMM_GROUPS);
+  plan_call call = collective_call(e->settings, COLLECTIVE_SHIFT, group, bytes);
+  assert(by > 0 && by < call.group_size);
+  call.dims[COLLECTIVE_DETAIL] = by;
+  add_step(e, OP_COLLECTIVE, stream, &call, reads, writes);
 }
 
 void emit_join(emitter *e, plan_stream waiting, plan_stream waited_for)

@@ -111,6 +111,18 @@ ref emit_strided(emitter *e, ref r, dtype type, int64_t offset, uint32_t rank, c
   return e->refs.count - 1;
 }
 
+ref emit_turned(emitter *e, ref r, dtype type, uint32_t part, uint32_t parts, int64_t rows,
+                int64_t columns)
+{
+  int64_t shape[] = { rows, columns };
+  assert(part < parts && parts <= UINT8_MAX);
+  ref seen = emit_strided(e, r, type, part * rows * columns, 2, shape, NULL);
+  emitted_ref *of = &e->refs.items[seen];
+  of->view.turned = of->alone.turned = (uint8_t)parts;
+  assert(view_can_turn(&of->view) && view_can_turn(&of->alone));
+  return seen;
+}
+
 /* Splits each dimension of `of` into consecutive dimensions of `shape` with the same product. */
 static plan_view with_dimensions(plan_view of, uint32_t rank, const int64_t *shape)
 {

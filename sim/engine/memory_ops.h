@@ -42,7 +42,7 @@ typedef struct memory_op {
 static inline memory_op memory_op_of(const plan_buffer *b, uint32_t buffer, uint32_t op,
                                      memory_op_kind kind)
 {
-  int64_t bytes = round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES);
+  int64_t bytes = b->purpose == CLASS_DRIVER ? 0 : round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES);
   return (memory_op){ .bytes = bytes,
                       .op = op,
                       .buffer = buffer,

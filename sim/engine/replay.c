@@ -759,10 +759,11 @@ static void tally_living(tally *t, const memory_ops *m, uint32_t at_op, arena *a
   bool *lives = ARENA_ARRAY(a, bool, t->rank->buffers.count);
   assert(t->rank->residents <= t->rank->buffers.count);
   for (uint32_t i = 0; i < t->rank->residents; i++)
-    lives[i] = !is_on_host(&t->rank->buffers.items[i]);
+    lives[i] = buffer_is_allocated(&t->rank->buffers.items[i]);
   /* Without a branch that the CPU could not predict: a host buffer is none of those that live. */
   for (uint32_t i = 0; i < m->ops.count && m->ops.items[i].op <= at_op; i++)
-    lives[m->ops.items[i].buffer] = m->ops.items[i].kind == MEMORY_TAKE;
+    lives[m->ops.items[i].buffer] =
+        m->ops.items[i].kind == MEMORY_TAKE && m->ops.items[i].bytes > 0;
   for (uint32_t i = 0; i < t->rank->buffers.count; i++)
     if (lives[i]) tally_buffer(t, i);
 }

@@ -29,3 +29,10 @@ exec_layout exec_layout_of_stages(const plan *p, arena *a)
     l.groups[g] = alone;
   return l;
 }
+
+plan_view rank_view(const plan_view *v, const exec_rank *rank)
+{
+  exec_position of = rank->group[GROUP_TP];
+  assert(v->turned == 0 || v->turned == of.size);
+  return view_of_index(v, v->turned == 0 ? 0 : of.index);
+}

@@ -20,6 +20,9 @@ typedef struct exec_layout {
   const exec_members *pipelines; /* [rank]: the ranks of stages 0, 1, ... of the rank's pipeline */
 } exec_layout;
 
+/* What the rank sees of an operand. */
+plan_view rank_view(const plan_view *v, const exec_rank *rank);
+
 /* One rank for each stage of the plan; each is the only member of its groups. */
 exec_layout exec_layout_of_stages(const plan *p, arena *a);
 

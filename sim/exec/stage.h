@@ -76,7 +76,7 @@ static inline bool stage_is_scratch(const stage *s, uint32_t buffer)
   return !s->is_read[buffer] && (class == CLASS_TRANSIENT || class == CLASS_WORKSPACE);
 }
 
-/* The full view of an op's operand number `i`: a whole buffer has its tensor's shape. */
+/* The full view of an op's operand number `i`: a whole buffer has its tensor's shape. It may turn. */
 plan_view stage_view(const stage *s, const plan_op *op, uint32_t i);
 
 /* "op 57 (gemm @ layer 0 mlp.linear_fc1)" */

@@ -61,7 +61,7 @@ static bool describe(const fit_sides *f, uint32_t op, shortest *to)
     if (to->call.kind == COLLECTIVE_ALL_TO_ALL)
       to->fixed_ps = fixed_ps(f->own, capped_muldiv_up(to->call.bytes, to->call.group_size - 1,
                                                        max_i64(1, to->call.group_size)));
-    return is_joined(f->own, &to->call);
+    return to->call.kind != COLLECTIVE_SHIFT && is_joined(f->own, &to->call);
   }
   const plan_message *m = &p->messages.items[o->arg];
   to->is_message = true;

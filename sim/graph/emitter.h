@@ -45,6 +45,10 @@ void emit_drop(emitter *e, ref r);
  * elements; NULL means contiguous. */
 ref emit_strided(emitter *e, ref r, dtype type, int64_t offset, uint32_t rank, const int64_t *shape,
                  const int64_t *strides);
+/* Rows of one of equal parts of `r`, which turns with the tensor parallel rank (plan_view): the rank of index
+ * 0 sees part number `part`. */
+ref emit_turned(emitter *e, ref r, dtype type, uint32_t part, uint32_t parts, int64_t rows,
+                int64_t columns);
 /* The same elements with permuted dimensions: dimension i is dimension order[i] of `r`. `shape` is the shape
  * of `r`; if `r` is a tensor, it must be that tensor's shape. */
 ref emit_permuted(emitter *e, ref r, uint32_t rank, const int64_t *shape, const uint8_t *order);
@@ -108,6 +112,9 @@ void emit_collective(emitter *e, plan_stream stream, collective_kind kind, comm_
  * bytes of the tokens. */
 void emit_token_exchange(emitter *e, comm_group group, int64_t bytes, int64_t once,
                          const ref *reads, const ref *writes);
+/* A collective in which each rank sends to the one `by` further on, by copy engines. */
+void emit_shift(emitter *e, plan_stream stream, comm_group group, int64_t by, int64_t bytes,
+                const ref *reads, const ref *writes);
 /* The collective that was emitted last waits with the deferred product that follows it. */
 void emit_defer(emitter *e);
 /* Compute waits for everything issued on the comm stream so far, or the reverse. */

@@ -75,7 +75,8 @@ static int64_t gemm_ps(const machine *m, const plan_call *c)
                        .batch = c->dims[3],
                        .experts = is_grouped ? c->dims[4] : 0,
                        .splits_k = is_grouped && c->scalars[GEMM_LAYOUT] >= GEMM_TN,
-                       .adds = has_scalars && c->scalars[GEMM_ADD] != 0 };
+                       .adds = has_scalars && c->scalars[GEMM_ADD] != 0,
+                       .parts = c->kind == KERNEL_GEMM ? c->dims[GEMM_PARTS] : 0 };
   return roofline_gemm_ps(m, rate_of((dtype)c->dtype), &shape);
 }
 
@@ -156,7 +157,8 @@ static int64_t ranks_joined(const machine *m, const plan_call *c)
 
 bool call_is_joined(const machine *m, const plan_call *c)
 {
-  return c->is_collective && c->group_size > 1 && ranks_joined(m, c) == c->group_size;
+  return c->is_collective && c->kind != COLLECTIVE_SHIFT && c->group_size > 1 &&
+         ranks_joined(m, c) == c->group_size;
 }
 
 int64_t call_flops(const plan_call *c)
@@ -231,7 +233,7 @@ int64_t call_slowdown_permille(const machine *m, const plan_call *c)
 int64_t call_roofline_ps(const machine *m, const plan_call *c)
 {
   if (c->is_collective && c->kind == COLLECTIVE_ALL_TO_ALL)
-    return exchange_ps(m, c->bytes, c->dims[EXCHANGE_ONCE_BYTES], max_i64(1, c->group_size),
+    return exchange_ps(m, c->bytes, c->dims[COLLECTIVE_DETAIL], max_i64(1, c->group_size),
                        ranks_joined(m, c));
   if (c->is_collective)
     return collective_ps(m, (collective_kind)c->kind, c->bytes, max_i64(1, c->group_size),

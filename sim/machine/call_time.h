@@ -46,7 +46,7 @@ bool call_is_memory_bound(const plan_call *c);
 /* Whether the host's processor runs it. */
 bool call_is_on_host(const plan_call *c);
 
-/* Whether it is a collective whose ranks NVLink joins. */
+/* Whether it is a collective of kernels whose ranks NVLink joins. */
 bool call_is_joined(const machine *m, const plan_call *c);
 
 /* Kinds that power throttling slows: each has its own key in machine files. */

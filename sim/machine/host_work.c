@@ -192,9 +192,21 @@ static int64_t calls_of(const plan_call *c)
   return c->kind == COLLECTIVE_ALL_TO_ALL ? 2 : 1;
 }
 
+/* Transformer Engine issues a product in parts and its exchanges in one call: a kernel for each part; for a
+ * shift a copy, a kernel that says so to the receiver, and one that waits for the sender. */
+static int64_t host_part_ns(const machine *m, const plan_call *c)
+{
+  enum { SHIFT_LAUNCHES = 3 };
+  if (c->is_collective) return SHIFT_LAUNCHES * m->issue.kernel_ns;
+  return m->issue.kernel_ns + (m->issue.framework_ns + kernel_work_ns(m, c)) / c->dims[GEMM_PARTS];
+}
+
 int64_t host_call_ns(const machine *m, const plan_call *c)
 {
   int64_t launch_ns = m->issue.kernel_ns + m->issue.framework_ns;
+  bool is_part = c->is_collective ? c->kind == COLLECTIVE_SHIFT
+                                  : c->kind == KERNEL_GEMM && c->dims[GEMM_PARTS] > 0;
+  if (is_part) return host_part_ns(m, c);
   if (c->is_collective) return launch_ns + calls_of(c) * m->issue.collective_ns;
   if (c->kind == KERNEL_OPTIMIZER_STEP || c->kind == KERNEL_HOST_OPTIMIZER_STEP)
     return launch_ns + capped_mul(max_i64(1, min_i64(c->dims[1], INT32_MAX)), m->issue.tensor_ns);

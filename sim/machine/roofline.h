@@ -41,6 +41,8 @@ typedef struct gemm_shape {
   int64_t experts;
   bool splits_k; /* by experts: each has a product of m x n */
   bool adds;     /* to what is there, in fp32 */
+  /* One of as many equal products in a row, whose tiles fill each other's last wave; 0: it is alone. */
+  int64_t parts;
 } gemm_shape;
 
 int64_t roofline_gemm_ps(const machine *mc, roofline_dtype type, const gemm_shape *s);
@@ -72,7 +74,7 @@ int64_t host_arithmetic_ps(const machine *mc, int64_t bytes);
  * different layouts, shapes or types; concatenations. */
 int64_t roofline_elements_ps(const machine *mc, int64_t rate, int64_t elements, int64_t bytes);
 
-/* `bytes` as in a plan's call: one rank's part for an all-gather, else one rank's whole buffer.
+/* `bytes` as in a plan's call: one rank's part for an all-gather or a shift, else one rank's whole buffer.
  * Each domain of NVLink has `ranks_joined` of the group's `group_size` ranks (equal: one domain has
  * all). A group of one takes no time. */
 int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, int64_t group_size,

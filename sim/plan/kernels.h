@@ -52,7 +52,7 @@
     unscaled_norm_forward, NONE, NONE) \
   X(UNSCALED_NORM_BACKWARD,   "unscaled_norm_backward",   MEMORY,    "rows h",      "gradient of the rows, from them and 1 over their root mean square", \
     unscaled_norm_backward, NONE, NONE) \
-  X(GEMM,                     "gemm",                     GEMM,      "m n k batch; layout add fp8", "matrix product (gemm_layout), fp32 accumulation; add: to the old contents", \
+  X(GEMM,                     "gemm",                     GEMM,      "m n k batch parts; layout add fp8", "matrix product (gemm_layout), fp32 accumulation; add: to the old contents; parts: one of as many equal products in a row, whose tiles fill each other's last wave", \
     gemm, gemm, LIBRARY(gemm)) \
   X(GROUPED_GEMM,             "grouped_gemm",             GEMM,      "m n k batch experts first of; layout add fp8 biased", "one product per local expert (gemm_layout), their rows one after the other; with `of`, of the experts from `first` on, whose rows are among those of `of` experts", \
     grouped_gemm, grouped_gemm, SCRATCH(grouped_gemm)) \
@@ -427,12 +427,18 @@
   X(REDUCE_SCATTER, "reduce_scatter", "every rank gets one part of the sum; bytes of the whole", \
     reduce_scatter, NONE) \
   X(ALL_TO_ALL,     "all_to_all",     "each rank sends a part to each; bytes of all parts of one rank", \
-    all_to_all, all_to_all)
+    all_to_all, all_to_all) \
+  X(SHIFT,          "shift",          "each rank sends to the one `by` further on, around; bytes of one part", \
+    shift, NONE)
 /* clang-format on */
 
-/* Of an all_to_all of tokens that go once to each rank with an expert of theirs, as DeepEP and HybridEP send
- * them: dims[EXCHANGE_ONCE_BYTES] is the size of the tokens, `bytes` that of their copies; 0: any other. */
-enum { EXCHANGE_ONCE_BYTES = 0 };
+/*
+ * dims[COLLECTIVE_DETAIL] of a collective:
+ *   all_to_all  of tokens that go once to each rank with an expert of theirs, as DeepEP and HybridEP send them:
+ *               the size of the tokens, where `bytes` is that of their copies; 0: any other
+ *   shift       by how many ranks, below the size of the group; copy engines send, no kernel does
+ */
+enum { COLLECTIVE_DETAIL = 0 };
 
 /*
  * The layouts of a product's operands: C[m, n] = A[m, k] B[n, k]^T (forward of a linear), A[m, k]
@@ -478,6 +484,7 @@ typedef enum attention_layout {
   ATTENTION_BSHD
 } attention_layout;
 enum { GEMM_LAYOUT, GEMM_ADD, GEMM_FP8, GEMM_BIASED }; /* scalars of gemm and grouped_gemm */
+enum { GEMM_PARTS = 4 };                               /* dim of gemm */
 /* Scalar of the cross_entropy kernels: each represents PyTorch's kernels of several operators, not a
  * compiled one. */
 enum { CROSS_ENTROPY_EAGER };

@@ -45,7 +45,7 @@ bool text_number(const char *text, size_t length, int64_t most, int64_t *value)
   for (size_t i = 0; i < length; i++) {
     if (text[i] < '0' || text[i] > '9') return false;
     int64_t digit = text[i] - '0';
-    if (number > (most - digit) / 10) return false;
+    if (digit > most || number > (most - digit) / 10) return false;
     number = 10 * number + digit;
     assert(number <= most);
   }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/units.h"
 #include "sim/plan/text.h"
 #include "sim/plan/words.h"
 
@@ -106,6 +107,19 @@ bool plan_parse_call(plan_call *call, const char *text, source_pos at, const cha
   return ok;
 }
 
+/* "once 4096", or of a shift "by 1". */
+static bool read_detail(parser *p, collective_kind kind, int64_t ranks, int64_t *detail)
+{
+  const char *word = collective_detail(kind);
+  plan_word next = line_peek(&p->line);
+  if (kind != COLLECTIVE_SHIFT && !word_is(&next, word)) return true;
+  bool shifts = kind == COLLECTIVE_SHIFT;
+  return line_expect(&p->line, word) &&
+         line_number(&p->line,
+                     shifts ? "a number below that of the ranks" : "the bytes of the tokens, once",
+                     1, shifts ? max_i64(1, ranks - 1) : INT64_MAX, detail);
+}
+
 bool parse_collective(parser *p, plan_call *call)
 {
   uint32_t kind, group;
@@ -119,10 +133,7 @@ bool parse_collective(parser *p, plan_call *call)
       !line_expect(&p->line, "stride") ||
       !line_number(&p->line, "the distance between members of the group", 0, UINT32_MAX, &stride))
     return false;
-  plan_word next = line_peek(&p->line);
-  if ((word_is(&next, "once") && (!line_expect(&p->line, "once") ||
-                                  !line_number(&p->line, "the bytes of the tokens, once", 1,
-                                               INT64_MAX, &call->dims[EXCHANGE_ONCE_BYTES]))) ||
+  if (!read_detail(p, (collective_kind)kind, size, &call->dims[COLLECTIVE_DETAIL]) ||
       !line_bytes(&p->line, &call->bytes))
     return false;
   call->is_collective = 1;
@@ -135,7 +146,8 @@ bool parse_collective(parser *p, plan_call *call)
 
 /* ---- views ---------------------------------------------------------------------------------- */
 
-#define EXPECTED_VIEW "a buffer or a part of one, such as %0 or %0{fp32+1024:4096x8/3072x1}"
+#define EXPECTED_VIEW                                                                              \
+  "a buffer or a part of one, such as %0, %0{fp32+1024:4096x8/3072x1} or %0{bf16+8:2x4@4}"
 
 /* The unread part of a word. */
 typedef struct rest {
@@ -164,7 +176,7 @@ static bool skip(rest *r, char sign)
 static bool read_stride(rest *r, int64_t *stride)
 {
   bool down = skip(r, '-');
-  if (!read_count(r, "x/", stride) || (down && *stride == 0)) return false;
+  if (!read_count(r, "x/@", stride) || (down && *stride == 0)) return false;
   if (down) *stride = -*stride;
   assert(down == (*stride < 0));
   return true;
@@ -177,7 +189,7 @@ static bool read_sizes(rest *r, char before, int64_t *sizes, uint8_t *count)
   assert((before == ':' || before == '/') && *count <= PLAN_VIEW_DIMS);
   do {
     if (!skip(r, found == 0 ? before : 'x') || found == PLAN_VIEW_DIMS ||
-        !(before == '/' ? read_stride(r, &sizes[found]) : read_count(r, "x/", &sizes[found])))
+        !(before == '/' ? read_stride(r, &sizes[found]) : read_count(r, "x/@", &sizes[found])))
       return false;
     found++;
   } while (r->next < r->end && *r->next == 'x');
@@ -199,6 +211,15 @@ static bool without_gaps(plan_view *v)
   return true;
 }
 
+/* "@4": the number of ranks. */
+static bool read_turn(rest *r, uint8_t *ranks)
+{
+  int64_t count;
+  if (!skip(r, '@') || !read_count(r, "", &count) || count < 2 || count > UINT8_MAX) return false;
+  *ranks = (uint8_t)count;
+  return true;
+}
+
 static bool read_view(rest *r, source_pos at, plan_view *v)
 {
   const char *plus = memchr(r->next, '+', (size_t)(r->end - r->next));
@@ -210,7 +231,9 @@ static bool read_view(rest *r, source_pos at, plan_view *v)
   if (v->dtype == DTYPES || !read_count(r, ":", &v->offset)) return false;
   if (r->next == r->end) return true; /* one element */
   if (!read_sizes(r, ':', v->shape, &v->rank) || !without_gaps(v)) return false;
-  return r->next == r->end || (read_sizes(r, '/', v->strides, &v->rank) && r->next == r->end);
+  if (r->next < r->end && *r->next == '/' && !read_sizes(r, '/', v->strides, &v->rank))
+    return false;
+  return r->next == r->end || (read_turn(r, &v->turned) && r->next == r->end);
 }
 
 bool parse_view(parser *p, const plan_word *text, plan_view *view)

@@ -262,6 +262,23 @@ bool plan_view_bytes(const plan_view *v, byte_range *bytes)
          !__builtin_mul_overflow(last, size, &bytes->end);
 }
 
+bool view_can_turn(const plan_view *v)
+{
+  int64_t part = v->turned > 1 && view_is_contiguous(v) ? view_elements(v) : 0;
+  return part > 0 && v->offset % part == 0 && v->offset / part < v->turned;
+}
+
+plan_view view_of_index(const plan_view *v, uint32_t index)
+{
+  plan_view own = *v;
+  if (v->turned == 0) return own;
+  assert(view_can_turn(v) && index < v->turned);
+  int64_t part = view_elements(v);
+  own.offset = (v->offset / part + index) % v->turned * part;
+  own.turned = 0;
+  return own;
+}
+
 bool view_is_contiguous(const plan_view *v)
 {
   int64_t next = 1;

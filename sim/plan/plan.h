@@ -107,6 +107,7 @@ enum {
   X(SAVED,       "saved",       "activations that autograd keeps", ON_DEVICE) \
   X(RELOAD,      "reload",      "activations that came back from the host", ON_DEVICE) \
   X(TRANSIENT,   "transient",   "temporaries", ON_DEVICE) \
+  X(DRIVER,      "driver",      "what a library takes from the driver, beside PyTorch's allocator", ON_DEVICE) \
   X(PINNED_HOST, "pinned_host", "page-locked host memory", ON_HOST) \
   X(PAGEABLE_HOST, "pageable_host", "host memory that is not page-locked", ON_HOST) \
   X(DISK,        "disk",        "files", ON_DISK)
@@ -202,8 +203,12 @@ typedef struct plan_view {
   uint8_t whole; /* the buffer has its tensor's type and shape, contiguous; all other fields are
                   * 0 */
   uint8_t dtype;
-  uint8_t rank;      /* dimensions used; 0: one element */
-  uint8_t unused[5]; /* 0: views are compared as bytes */
+  uint8_t rank; /* dimensions used; 0: one element */
+  uint8_t
+      turned; /* 0, or the number of tensor parallel ranks, each of which sees another part: this is one
+                      * of as many equal parts from the beginning of the buffer, and the rank of index i
+                      * sees the part that is i further on, around */
+  uint8_t unused[4]; /* 0: views are compared as bytes */
   int64_t offset;    /* elements of `dtype` from the beginning of the buffer */
   int64_t shape[PLAN_VIEW_DIMS];
   int64_t strides[PLAN_VIEW_DIMS]; /* elements; 0: repeats the same elements */
@@ -367,6 +372,10 @@ int64_t view_elements(const plan_view *v);
 int64_t bytes_of_view(const plan_view *v);
 /* Whether the elements are contiguous. */
 bool view_is_contiguous(const plan_view *v);
+/* Whether a view that turns is one of equal parts. */
+bool view_can_turn(const plan_view *v);
+/* What the tensor parallel rank of this index sees: a view that does not turn. */
+plan_view view_of_index(const plan_view *v, uint32_t index);
 
 /* Bytes [begin, end) of a buffer. */
 typedef struct byte_range {
@@ -379,6 +388,12 @@ bool plan_view_bytes(const plan_view *v, byte_range *bytes);
 
 typedef enum buffer_side { ANY_SIDE, ON_DEVICE, ON_HOST, ON_DISK } buffer_side;
 buffer_side class_side(buffer_class of);
+
+/* Whether PyTorch's allocator has the buffer. Inline because every replay asks for each of its requests. */
+static inline bool buffer_is_allocated(const plan_buffer *b)
+{
+  return b->purpose <= CLASS_TRANSIENT;
+}
 
 /* Whether a stream runs the op; else only the host thread does. Inline because the engine calls it
  * for every op. */

@@ -67,13 +67,14 @@ static void print_sizes(const printer *p, char before, const int64_t *sizes, int
     fprintf(p->out, "%c%" PRId64, i == 0 ? before : 'x', sizes[i]);
 }
 
-/* "{fp32+1024:4096x8/3072x1}": strides are omitted if the elements are contiguous. */
+/* "{fp32+1024:4096x8/3072x1}": strides are omitted if the elements are contiguous. "{bf16+8:2x4@4}" turns. */
 static void print_view(const printer *p, const plan_view *v)
 {
   if (v->whole) return;
   fprintf(p->out, "{%s+%" PRId64, dtype_name((dtype)v->dtype), v->offset);
   print_sizes(p, ':', v->shape, v->rank);
   if (!view_is_contiguous(v)) print_sizes(p, '/', v->strides, v->rank);
+  if (v->turned != 0) fprintf(p->out, "@%d", v->turned);
   fputc('}', p->out);
 }
 
@@ -130,8 +131,9 @@ static void print_collective(const printer *p, const plan_call *c)
   if (c->dtype != DTYPE_BYTE) fprintf(p->out, " %s", dtype_name((dtype)c->dtype));
   fprintf(p->out, " %s of %" PRIu32 " stride %" PRIu32, group_name((comm_group)c->group),
           c->group_size, c->group_stride);
-  int64_t once = c->dims[EXCHANGE_ONCE_BYTES];
-  if (once > 0) fprintf(p->out, " once %" PRId64, once);
+  int64_t detail = c->dims[COLLECTIVE_DETAIL];
+  if (detail > 0)
+    fprintf(p->out, " %s %" PRId64, collective_detail((collective_kind)c->kind), detail);
   fprintf(p->out, " %" PRId64 " bytes", c->bytes);
 }
 

@@ -90,6 +90,7 @@ static bool take_buffer(plan_validator *v, uint32_t id, source_pos at)
   if (b->filled && b->purpose == CLASS_DISK)
     return diag_error(v->d, at, "%%%" PRIu32 " is filled; a file is not", id);
   *ARRAY_PUSH(&v->alive) = ALIVE;
+  *ARRAY_PUSH(&v->parts) = (seen_parts){ 0 };
   return true;
 }
 
@@ -148,6 +149,39 @@ static bool check_counts(plan_validator *v, const plan_op *op, const op_source *
                     op_name((op_kind)op->kind), op->reads, op->writes, rule->operands);
 }
 
+static bool is_equal_part(const plan_view *view, int64_t buffer_bytes)
+{
+  int64_t all;
+  return view_can_turn(view) && !__builtin_mul_overflow(bytes_of_view(view), view->turned, &all) &&
+         all <= buffer_bytes;
+}
+
+/* A part of %`id`, the bytes `seen` of it. */
+static bool check_turn(plan_validator *v, const plan_view *view, byte_range seen, uint32_t id,
+                       source_pos at)
+{
+  const plan_buffer *b = &current(v)->buffers.items[id];
+  seen_parts *parts = &v->parts.items[id];
+  int64_t bytes = seen.end - seen.begin;
+  if (view->turned != 0 && !is_equal_part(view, b->bytes))
+    return diag_error(v->d, at,
+                      "a part of %%%" PRIu32
+                      " that turns over %u ranks must be one of as many equal "
+                      "parts from its beginning",
+                      id, view->turned);
+  if (b->purpose != CLASS_DRIVER || bytes == 0) return true;
+  bool alike = parts->turned == 0 || view->turned == 0 ||
+               (parts->turned == view->turned && parts->bytes == bytes);
+  int64_t edge = seen.begin > 0 ? seen.begin : seen.end;
+  if (view->turned != 0)
+    *parts = (seen_parts){ .edge = parts->edge, .bytes = bytes, .turned = view->turned };
+  else if (parts->edge == 0 || edge < parts->edge)
+    parts->edge = edge;
+  return (alike && (parts->edge == 0 || parts->edge >= parts->turned * parts->bytes)) ||
+         diag_error(v->d, at, "%%%" PRIu32 " is of class driver; this part cuts others that turn",
+                    id);
+}
+
 static bool check_view(plan_validator *v, const plan_op *op, uint32_t i, const op_source *where)
 {
   const rank_plan *r = current(v);
@@ -156,7 +190,8 @@ static bool check_view(plan_validator *v, const plan_op *op, uint32_t i, const o
   plan_view view = plan_op_view(v->plan, op, i);
   byte_range seen = { 0, 0 };
   bool fits = view.whole || (view_elements(&view) > 0 && plan_view_bytes(&view, &seen));
-  if (fits && seen.end <= r->buffers.items[id].bytes) return true;
+  if (fits && seen.end <= r->buffers.items[id].bytes)
+    return view.whole || check_turn(v, &view, seen, id, where->operands[i]);
   return diag_error(v->d, where->operands[i],
                     "the part of %%%" PRIu32 " exceeds it; it has %" PRId64 " bytes", id,
                     r->buffers.items[id].bytes);
@@ -298,6 +333,7 @@ void validate_rank_begin(plan_validator *v, uint32_t rank)
   assert(rank < v->plan->rank_count && v->d != NULL);
   v->rank = rank;
   v->alive.count = 0;
+  v->parts.count = 0;
   v->waits.count = 0;
   v->in_graph = false;
 }
@@ -385,6 +421,7 @@ bool validate_plan_end(plan_validator *v)
 void validator_release(plan_validator *v)
 {
   ARRAY_FREE(&v->alive);
+  ARRAY_FREE(&v->parts);
   ARRAY_FREE(&v->waits);
   ARRAY_FREE(&v->messages);
 }

@@ -4,6 +4,8 @@
  *   operands    the number and the side (device, host) that the kind of op requires; a copy fits
  *   buffers     used only between allocation and free; freed once, to the pool that they came from;
  *               a file is read only after it is written
+ *   parts       that turn are equal parts of their buffer; those of class driver turn all alike, and
+ *               other parts have all of them or none
  *   streams     ops of the host are in stream `host`, all others in a device stream
  *   events      waited for only if the rank records them
  *   graphs      not nested; the host does not wait inside
@@ -40,6 +42,14 @@ typedef struct message_sides {
  */
 typedef enum buffer_state { DEAD, ALIVE, WRITTEN } buffer_state;
 
+/* What ops have seen so far of a buffer of class driver, but for all of it. */
+typedef struct seen_parts {
+  int64_t
+      edge; /* the first place but 0 where a part begins or ends that does not turn; 0: there is none */
+  int64_t bytes;  /* of each part that turns */
+  uint8_t turned; /* over so many ranks; 0: no part turns */
+} seen_parts;
+
 typedef struct plan_validator {
   const plan *plan;
   uint32_t rank;
@@ -47,6 +57,10 @@ typedef struct plan_validator {
     uint8_t *items;
     uint32_t count, capacity;
   } alive; /* by buffer of the rank: buffer_state */
+  struct {
+    seen_parts *items;
+    uint32_t count, capacity;
+  } parts; /* by buffer of the rank */
   struct {
     pending_wait *items;
     uint32_t count, capacity;

@@ -31,3 +31,9 @@ bool mark_is_of_microbatch(mark_kind kind)
 {
   return kind == MARK_FORWARD || kind == MARK_BACKWARD;
 }
+
+const char *collective_detail(collective_kind kind)
+{
+  assert(kind < COLLECTIVE_KINDS);
+  return kind == COLLECTIVE_SHIFT ? "by" : "once";
+}

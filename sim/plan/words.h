@@ -19,6 +19,9 @@ typedef struct shape_letters {
 
 shape_letters kernel_letters(kernel_kind kind);
 
+/* The word before dims[COLLECTIVE_DETAIL]. */
+const char *collective_detail(collective_kind kind);
+
 /* Other marks have micro-batch and chunk 0, which the text omits. */
 bool mark_is_of_microbatch(mark_kind kind);
 

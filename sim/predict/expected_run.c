@@ -27,11 +27,6 @@ typedef struct block_list {
   bool *lives; /* [buffers] */
 } block_list;
 
-static bool is_on_device(const plan_buffer *b)
-{
-  return class_side((buffer_class)b->purpose) == ON_DEVICE;
-}
-
 /* After the ops up to `at_op`. */
 static void mark_living(block_list *l, uint32_t at_op)
 {
@@ -130,7 +125,7 @@ predicted_run expected_run(const trace *record, const prediction *p, uint32_t ra
   mark_living(&l, p->result.ranks[rank].peak_op);
   predicted_block *blocks = ARENA_ARRAY(a, predicted_block, (size_t)r->buffers.count + 1);
   for (uint32_t i = 0; i < r->buffers.count; i++)
-    if (l.lives[i] && is_on_device(&r->buffers.items[i]) && r->buffers.items[i].bytes > 0)
+    if (l.lives[i] && buffer_is_allocated(&r->buffers.items[i]) && r->buffers.items[i].bytes > 0)
       blocks[count++] = block_of(&l, i);
   arena_release(&scratch);
   predicted_run found = { .record = record,

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 
+#include "sim/base/units.h"
 static const rank_place *places_of(const plan *of, const machine *m, arena *a)
 {
   rank_place *places = ARENA_ARRAY(a, rank_place, of->rank_count);
@@ -14,13 +15,22 @@ static const rank_place *places_of(const plan *of, const machine *m, arena *a)
   return places;
 }
 
+static int64_t driver_bytes(const rank_plan *r)
+{
+  int64_t sum = 0;
+  for (uint32_t i = 0; i < r->buffers.count; i++)
+    if (r->buffers.items[i].purpose == CLASS_DRIVER) sum += r->buffers.items[i].bytes;
+  return sum;
+}
+
 bool plan_predict(plan_prediction *p, const plan *of, const machine *m, arena *a, diag *d)
 {
   *p = (plan_prediction){ .machine = m, .rank_count = of->rank_count };
   p->memory = ARENA_ARRAY(a, replay_result, of->rank_count);
   if (!simulate(&p->times, of, m, places_of(of, m, a), d)) return false;
-  replay_options options = { .capacity_bytes = machine_usable_bytes(m) };
   for (uint32_t r = 0; r < of->rank_count; r++) {
+    int64_t left = machine_usable_bytes(m) - driver_bytes(&of->ranks[r]);
+    replay_options options = { .capacity_bytes = max_i64(0, left) };
     replay *one = replay_new(&options, a);
     p->memory[r] = replay_iteration(one, &of->ranks[r], &p->times.ranks[r]);
     replay_release(one);

@@ -8,7 +8,7 @@
 static int64_t rounded_bytes(const plan_buffer *b)
 {
   assert(b->bytes >= 0);
-  if (class_side((buffer_class)b->purpose) != ON_DEVICE) return 0;
+  if (!buffer_is_allocated(b)) return 0;
   return round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES);
 }
 

@@ -86,7 +86,7 @@ typedef struct snapshot {
 
 static bool is_on_device(const plan_buffer *b)
 {
-  return class_side((buffer_class)b->purpose) == ON_DEVICE && b->bytes > 0;
+  return buffer_is_allocated(b) && b->bytes > 0;
 }
 
 /* PyTorch's handle of the default stream is 0. */

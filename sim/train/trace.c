@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "sim/base/units.h"
+#include "sim/exec/layout.h"
 
 /* The place of element `i`, in elements. */
 static int64_t place_of(const plan_view *v, int64_t i)
@@ -57,7 +58,7 @@ static void take_contents(const trace_recorder *to, const execution *e, const ex
   uint32_t operand = o->reads + written;
   uint32_t buffer = to->plan->ranks[rank->stage].operands.items[o->operands + operand];
   const char *data = e->by->data(e->exec, rank->global, buffer);
-  plan_view v = plan_op_view(to->plan, o, operand);
+  plan_view seen = plan_op_view(to->plan, o, operand), v = rank_view(&seen, rank);
   bool computes = o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE;
   if (data == NULL || e->by->is_scratch(e->exec, rank->global, buffer)) return;
   XXH128_hash_t hash;

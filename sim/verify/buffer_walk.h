@@ -92,7 +92,10 @@ static inline byte_range operand_bytes(const rank_walk *w, const plan_op *o, uin
   const plan *p = w->v->plan;
   if (!op_is_call((op_kind)o->kind)) return w->v->seen[plan_op_view_row(p, o, i)];
   uint32_t views = p->calls.items[o->arg].views;
-  return views == 0 ? whole_memory : w->v->seen[views + i];
+  if (views == 0) return whole_memory;
+  uint32_t buffer = w->plan->operands.items[o->operands + i];
+  bool turns = w->v->turns != NULL && w->plan->buffers.items[buffer].purpose == CLASS_DRIVER;
+  return turns ? w->v->turns[views + i] : w->v->seen[views + i];
 }
 
 /* `step_before`: `first`, numbered from 1, is of the step before. */

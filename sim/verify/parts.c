@@ -2,7 +2,14 @@
 
 #include <assert.h>
 
-const byte_range *bytes_of_views(const plan *p, arena *a)
+bool views_turn(const plan *p)
+{
+  for (uint32_t i = 0; i < p->views.count; i++)
+    if (p->views.items[i].turned != 0) return true;
+  return false;
+}
+
+const byte_range *bytes_of_views(const plan *p, bool of_driver, arena *a)
 {
   byte_range *bytes = ARENA_ARRAY(a, byte_range, p->views.count);
   for (uint32_t i = 0; i < p->views.count; i++) {
@@ -11,6 +18,8 @@ const byte_range *bytes_of_views(const plan *p, arena *a)
     bool fits = v->whole || plan_view_bytes(v, &bytes[i]);
     assert(fits && "validated");
     (void)fits;
+    if (v->turned != 0 && !of_driver)
+      bytes[i] = (byte_range){ 0, v->turned * (bytes[i].end - bytes[i].begin) };
   }
   return bytes;
 }

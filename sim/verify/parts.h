@@ -37,8 +37,15 @@ typedef struct uses {
 /* Everything, whatever the size of the memory is. */
 static const byte_range whole_memory = { 0, INT64_MAX };
 
-/* By row of plan.views: what an op sees of its operand. */
-const byte_range *bytes_of_views(const plan *p, arena *a);
+/* Whether a view of the plan turns. */
+bool views_turn(const plan *p);
+
+/*
+ * By row of plan.views: what an op sees of its operand. Parts of a buffer of class driver that turn do so
+ * alike, and no other part cuts them (sim/plan/validate.h), so two parts that meet on one rank meet on all:
+ * each counts as what the rank of index 0 sees. In any other buffer a part that turns counts as all of them.
+ */
+const byte_range *bytes_of_views(const plan *p, bool of_driver, arena *a);
 
 /* The only part of memory that nothing has touched. */
 uint32_t part_new(part_array *parts);

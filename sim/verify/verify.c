@@ -297,6 +297,7 @@ static verification new_of_rank(const verifying *x, uint32_t rank)
                      .gaps = x->all->gaps,
                      .order = x->all->order,
                      .seen = x->all->seen,
+                     .turns = x->all->turns,
                      .errors_alone = x->all->errors_alone,
                      .stuck = x->all->stuck };
   arena scratch = { 0 };
@@ -333,7 +334,8 @@ static verification new_verification(const plan *p, bool errors_alone, uint32_t 
   verification v = { .plan = p,
                      .gaps = gaps,
                      .order = plan_order_new(p, gaps, !errors_alone, threads, a),
-                     .seen = bytes_of_views(p, a),
+                     .seen = bytes_of_views(p, false, a),
+                     .turns = views_turn(p) ? bytes_of_views(p, true, a) : NULL,
                      .errors_alone = errors_alone };
   find_deadlocks(&v, a);
   return v;
@@ -345,7 +347,7 @@ typedef struct proof {
   const shortened *of;
   const plan *before;
   const plan_order *order;
-  const byte_range *seen;
+  const byte_range *seen, *turns;
   bool *holds;        /* by rank */
   atomic_bool *fails; /* one of them does not hold: the others need not be looked at */
 } proof;
@@ -358,6 +360,7 @@ static void prove_rank(void *context, uint32_t rank)
                      .gaps = x->of->gaps,
                      .order = *x->order,
                      .seen = x->seen,
+                     .turns = x->turns,
                      .errors_alone = true };
   arena scratch = { 0 };
   x->holds[rank] = has_no_buffer_races(&v, rank, x->before, &x->of->cuts[rank], &scratch);
@@ -376,7 +379,13 @@ static bool prove_ranks(const shortened *s, const plan_order *o, const plan *bef
 {
   uint32_t ranks = s->plan->rank_count, safe = 0;
   atomic_bool fails = false;
-  proof x = { s, before, o, bytes_of_views(s->plan, a), ARENA_ARRAY(a, bool, ranks), &fails };
+  proof x = { .of = s,
+              .before = before,
+              .order = o,
+              .seen = bytes_of_views(s->plan, false, a),
+              .turns = views_turn(s->plan) ? bytes_of_views(s->plan, true, a) : NULL,
+              .holds = ARENA_ARRAY(a, bool, ranks),
+              .fails = &fails };
   parallel_for(ranks, threads, prove_rank, &x);
   for (uint32_t r = 0; r < ranks; r++)
     safe += x.holds[r];

@@ -87,8 +87,9 @@ typedef struct verification {
   const plan *plan;
   const op_gap *gaps; /* [plan.rank_count]: what is left out of each rank */
   plan_order order;
-  const byte_range *seen; /* by row of plan.views, as bytes_of_views (parts.h) */
-  finding_array findings; /* by rank, those within a step first, by place of the second op */
+  const byte_range *seen;  /* by row of plan.views, as bytes_of_views (parts.h) */
+  const byte_range *turns; /* the same of buffers of class driver; NULL: no view turns */
+  finding_array findings;  /* by rank, those within a step first, by place of the second op */
   finding_place_array places;
   /* Messages and collectives whose other side the plan does not have: assumed to come. */
   uint64_t assumed;

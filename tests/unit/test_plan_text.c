@@ -425,13 +425,13 @@ static void test_line_messages(void **state)
     { HEAD "kernel compute gemn\n", "t.plan:5:16: error: found \"gemn\"; expected a kernel of "
                                     "docs/reference/plan.md: did you mean \"gemm\"?" },
     { HEAD "kernel compute gemm bf16 m=1 q=2 4 bytes\n",
-      "t.plan:5:30: error: found \"q=2\"; expected sizes by the letters m n k batch layout "
-      "add fp8, each once, "
+      "t.plan:5:30: error: found \"q=2\"; expected sizes by the letters m n k batch parts "
+      "layout add fp8, each once, "
       "such as "
       "m=64" },
     { HEAD "kernel compute gemm m=1 m=2 4 bytes\n",
-      "t.plan:5:25: error: found \"m=2\"; expected sizes by the letters m n k batch layout "
-      "add fp8, each once, "
+      "t.plan:5:25: error: found \"m=2\"; expected sizes by the letters m n k batch parts "
+      "layout add fp8, each once, "
       "such as "
       "m=64" },
     { HEAD "kernel compute gemm m=1 4 bytes -> \n",
@@ -460,8 +460,10 @@ static void test_line_messages(void **state)
   assert_messages(cases, COUNT(cases));
 }
 
-#define PART "; expected a buffer or a part of one, such as %0 or %0{fp32+1024:4096x8/3072x1}"
-#define OUT  "t.plan:7:29: error: the part of %0 exceeds it; it has 8 bytes"
+#define PART                                                                                       \
+  "; expected a buffer or a part of one, such as %0, %0{fp32+1024:4096x8/3072x1} or "              \
+  "%0{bf16+8:2x4@4}"
+#define OUT "t.plan:7:29: error: the part of %0 exceeds it; it has 8 bytes"
 
 static void test_view_messages(void **state)
 {
@@ -488,6 +490,65 @@ static void test_view_messages(void **state)
       "t.plan:7:15: error: the part of %0 exceeds it; it has 8 bytes" },
   };
   assert_messages(cases, COUNT(cases));
+}
+
+#define USER HEAD "resident compute %0 x u8[16] 16 bytes driver\n"
+#define UNEVEN                                                                                     \
+  "t.plan:6:29: error: a part of %0 that turns over 4 ranks must be one of as many equal parts "   \
+  "from its beginning"
+#define CUTS "t.plan:7:29: error: %0 is of class driver; this part cuts others that turn"
+
+/* Parts that tensor parallel ranks see in turn. */
+static void test_turning_views(void **state)
+{
+  (void)state;
+  static const bad_text cases[] = {
+    { USER "kernel compute copy 8 bytes %0{u8+0:4@}\n",
+      "t.plan:6:29: error: found \"{u8+0:4@}\"" PART },
+    { USER "kernel compute copy 8 bytes %0{u8+0:4@1}\n",
+      "t.plan:6:29: error: found \"{u8+0:4@1}\"" PART },
+    { USER "kernel compute copy 8 bytes %0{u8+0:4@256}\n",
+      "t.plan:6:29: error: found \"{u8+0:4@256}\"" PART },
+    { USER "kernel compute copy 8 bytes %0{u8+2:4@4}\n", UNEVEN },
+    { USER "kernel compute copy 8 bytes %0{u8+8:8@4}\n", UNEVEN },
+    { USER "kernel compute copy 8 bytes %0{u8+0:2/2@4}\n", UNEVEN },
+    { USER "kernel compute copy 8 bytes %0{u8+0:4@4}\n"
+           "kernel compute copy 8 bytes %0{u8+0:8@2}\n",
+      CUTS },
+    { USER "kernel compute copy 8 bytes %0{u8+0:2@4}\n"
+           "kernel compute copy 8 bytes %0{u8+4:4}\n",
+      CUTS },
+    { USER "kernel compute copy 8 bytes %0{u8+4:4}\n"
+           "kernel compute copy 8 bytes %0{u8+0:2@4}\n",
+      CUTS },
+    { HEAD "collective comm shift tp of 4 stride 1 8 bytes\n",
+      "t.plan:5:40: error: found \"8\"; expected \"by\"" },
+    { HEAD "collective comm shift tp of 4 stride 1 by 4 8 bytes\n",
+      "t.plan:5:43: error: found \"4\"; expected a number below that of the ranks, from 1 to 3" },
+  };
+  assert_messages(cases, COUNT(cases));
+  const char *text =
+      HEAD "  resident   compute  %0 x u8[24] 24 bytes driver\n"
+           "  kernel     compute  copy 8 bytes %0{u8+12:4@4} -> %0{u8+0:4@4}\n"
+           "  kernel     compute  copy 8 bytes %0{u8+0:16} %0{u8+16:8}\n"
+           "  collective comm     shift tp of 4 stride 1 by 3 4 bytes %0{u8+0:2x2@4}\n";
+  assert_prints(text, NULL, text);
+}
+
+/* Of ranks 0 to 3, each sees the part that is its index further on. */
+static void test_what_a_rank_sees(void **state)
+{
+  (void)state;
+  plan_view v = { .dtype = DTYPE_BF16, .rank = 2, .offset = 24, .shape = { 2, 4 }, .turned = 4 };
+  v.strides[0] = 4;
+  v.strides[1] = 1;
+  static const int64_t offsets[] = { 24, 0, 8, 16 };
+  for (uint32_t i = 0; i < COUNT(offsets); i++) {
+    plan_view own = view_of_index(&v, i);
+    assert_int_equal(own.offset, offsets[i]);
+    assert_int_equal(own.turned, 0);
+    assert_int_equal(view_elements(&own), 8);
+  }
 }
 
 static void test_structure_messages(void **state)
@@ -588,6 +649,8 @@ int main(void)
     cmocka_unit_test(test_head_messages),
     cmocka_unit_test(test_line_messages),
     cmocka_unit_test(test_view_messages),
+    cmocka_unit_test(test_turning_views),
+    cmocka_unit_test(test_what_a_rank_sees),
     cmocka_unit_test(test_a_rank_without_buffers),
     cmocka_unit_test(test_wrong_messages_stop_the_program),
     cmocka_unit_test(test_structure_messages),

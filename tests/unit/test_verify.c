@@ -189,6 +189,31 @@ static void test_parts_of_a_buffer(void **state)
   }
 }
 
+#define TURNING(class)                                                                             \
+  "  resident compute %0 x u8[16] 16 bytes " class "\n  kernel compute copy 8 bytes "              \
+                                                   "%0{u8+0:4@4}\n"
+#define SHIFT(to) "  collective comm shift tp of 4 stride 1 by 1 4 bytes %0{u8+0:4@4} -> " to "\n"
+
+/* Two parts that turn meet on all ranks or on none, if all parts of the buffer turn. */
+static void test_parts_that_turn(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *ops, *errors;
+  } cases[] = {
+    { TURNING("driver") SHIFT("%0{u8+12:4@4}"), "" },
+    { TURNING("driver") SHIFT("%0{u8+0:4@4}"), "write_before_read 1" },
+    { TURNING("driver") SHIFT("%0{u8+0:16}"), "write_before_read 1" },
+    { TURNING("driver") SHIFT("%0"), "write_before_read 1" },
+    { TURNING("saved") SHIFT("%0{u8+12:4@4}"), "write_before_read 1" },
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[2 * TEXT_BYTES];
+    snprintf(text, sizeof text, "%s%s", ONE_RANK, cases[i].ops);
+    assert_errors(text, cases[i].errors);
+  }
+}
+
 /* Each part's first write answers for the former uses of the block; a part is enough to have written
  * the buffer. */
 static void test_parts_of_a_block(void **state)
@@ -237,6 +262,7 @@ int main(void)
     cmocka_unit_test(test_overwritten_reads),
     cmocka_unit_test(test_a_reused_block_is_reported_once),
     cmocka_unit_test(test_parts_of_a_buffer),
+    cmocka_unit_test(test_parts_that_turn),
     cmocka_unit_test(test_parts_of_a_block),
     cmocka_unit_test(test_leaks),
   };

@@ -272,6 +272,18 @@ extern "C" void EXACT(all_gather)(cuda_call *const *members, uint32_t count)
   }
 }
 
+extern "C" void EXACT(shift)(cuda_call *const *members, uint32_t count)
+{
+  int64_t each = read_length(members[0]->of);
+  uint32_t by = (uint32_t)members[0]->of->call->dims[COLLECTIVE_DETAIL];
+  assert(are_alike(members, count) && by > 0 && by < count);
+  if (!are_apart(members, count)) return;
+  for (uint32_t from = 0; from < count; from++) {
+    journey j = { from, 0, (from + by) % count, 1, 0, each };
+    move(members, j);
+  }
+}
+
 static void exchange_parts(cuda_call *const *members, uint32_t count)
 {
   int64_t length = read_length(members[0]->of), part = length / count;

@@ -68,6 +68,7 @@ static collective_kind transpose_of(collective_kind kind)
   case COLLECTIVE_ALL_TO_ALL: return COLLECTIVE_ALL_TO_ALL;
   case COLLECTIVE_ALL_REDUCE:
   case COLLECTIVE_ALL_REDUCE_MAX:
+  case COLLECTIVE_SHIFT:
   case COLLECTIVE_KINDS: break;
   }
   return kind;
