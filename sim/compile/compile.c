@@ -6,6 +6,7 @@
 #include "sim/compile/attributes.h"
 #include "sim/compile/graphs.h"
 #include "sim/compile/walk.h"
+#include "sim/graph/user_buffers.h"
 #include "sim/model/chunk.h"
 #include "sim/offload/systems.h"
 #include "sim/plan/join.h"
@@ -348,4 +349,9 @@ settings settings_without_offload(const settings *s)
   assert(is_without_offload(&without));
   assert(offload_system_of(without.offload.system)->policy.begin == NULL);
   return without;
+}
+
+int64_t compile_driver_bytes(const settings *s)
+{
+  return user_buffers_bytes(s);
 }

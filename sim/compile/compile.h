@@ -34,6 +34,10 @@ bool compile_every_turn(compilation *c, const settings *s, iteration_kind iterat
                         diag *d);
 void compilation_release(compilation *c);
 
+/* Bytes of a GPU's memory that libraries take from the driver before the first iteration, beside PyTorch's
+ * allocator. */
+int64_t compile_driver_bytes(const settings *s);
+
 /* The settings of the same run without offload, for comparison: the same ones if it is such a run. */
 settings settings_without_offload(const settings *s);
 bool is_without_offload(const settings *s);

@@ -5,23 +5,15 @@
  * backward. Megatron-LM: core/tensor_parallel/layers.py,
  * LinearWithGradAccumulationAndAsyncCommunication.
  */
-#include "sim/config/software.h"
-#include "sim/operators/operators.h"
+#include "sim/operators/linear.h"
 
 #include <assert.h>
 
+#include "sim/config/software.h"
 #include "sim/graph/fp8.h"
 #include "sim/operators/fp8.h"
+#include "sim/operators/operators.h"
 #include "sim/operators/shared.h"
-
-/* Operands of one linear node. */
-typedef struct linear_node {
-  int64_t rows, inputs, outputs, gemm_rows;
-  int64_t input_rows; /* of x, before they are gathered */
-  dtype type;
-  int32_t flags;
-  tensor_id x, weight, bias, y;
-} linear_node;
 
 /* The bias, if there is one to add, is the last input. */
 static tensor_id bias_of(const graph_node *n)
@@ -43,6 +35,7 @@ static linear_node linear_of(const graph *g, const graph_node *n)
                     .gemm_rows = n->dims[LINEAR_GEMM_ROWS],
                     .type = type_of(g, n->inputs[1]),
                     .flags = n->flags,
+                    .user = (user_linear)n->dims[LINEAR_USER],
                     .x = n->inputs[0],
                     .weight = n->inputs[1],
                     .bias = bias_of(n),
@@ -53,11 +46,6 @@ static linear_node linear_of(const graph *g, const graph_node *n)
          g->tensors.items[l.weight].parameter);
   assert(l.bias == 0 || tensor_elements(g, l.bias) == l.outputs);
   return l;
-}
-
-static dtype gemm_type(const linear_node *l)
-{
-  return l->flags & LINEAR_QUANTIZES ? DTYPE_FP8 : l->type;
 }
 
 /* Sequence parallel: gathers the whole sequence from all ranks into a temporary, on `stream`. Megatron's
@@ -75,22 +63,11 @@ static ref gather_rows(emitter *e, const linear_node *l, plan_stream stream, ref
                     (ref[]){ shared, 0 });
     return shared;
   }
-  ref whole = emit_temporary(e, "gathered_input", gemm_type(l), fp8 ? parts : l->gemm_rows,
+  ref whole = emit_temporary(e, "gathered_input", linear_gemm_type(l), fp8 ? parts : l->gemm_rows,
                              fp8 ? part : l->inputs, 0, 0, CLASS_TRANSIENT);
   emit_collective(e, stream, COLLECTIVE_ALL_GATHER, GROUP_TP, part, (ref[]){ x, 0 },
                   (ref[]){ whole, 0 });
   return whole;
-}
-
-static void emit_product(emitter *e, const linear_node *l, int64_t m, int64_t n, int64_t k,
-                         gemm_layout layout, int fp8, const ref *reads, ref write)
-{
-  emit_kernel(e,
-              (kernel_shape){ .kind = KERNEL_GEMM,
-                              .type = gemm_type(l),
-                              .dims = { m, n, k, 1 },
-                              .scalars = { [GEMM_LAYOUT] = layout, [GEMM_FP8] = fp8 } },
-              reads, (ref[]){ write, 0 });
 }
 
 /* ---- fp8 ------------------------------------------------------------------------------------- */
@@ -158,6 +135,7 @@ static ref gather_saved(emitter *e, const linear_node *l, ref x)
 {
   if (l->flags & LINEAR_DEFERS_WGRAD) return x;
   x = quantize_saved(e, l, x);
+  if (l->flags & LINEAR_GATHERS_IN_BULK) return linear_gather_in_bulk(e, l, x);
   if (l->flags & LINEAR_GATHERS_INPUT) emit_join(e, STREAM_COMM, STREAM_COMPUTE);
   return gather_rows(e, l, STREAM_COMM, x);
 }
@@ -243,18 +221,31 @@ static fp8_gradient gather_quantized_gradient(emitter *e, const linear_node *l, 
 
 /* ---- the products ---------------------------------------------------------------------------- */
 
+static linear_product forward_product(emitter *e, const linear_node *l)
+{
+  bool adds = l->bias != 0 && !(l->flags & LINEAR_BIAS_APART);
+  return (linear_product){ .outer = l->outputs,
+                           .inner = l->inputs,
+                           .layout = GEMM_NT,
+                           .fp8 = fp8_of(e, l, false),
+                           .weight = emit_parameter(e, l->weight),
+                           .bias = adds ? emit_parameter(e, l->bias) : 0 };
+}
+
 /* y = x w (+ bias), reduced over tensor parallel ranks. */
 static void multiply(emitter *e, const linear_node *l, ref x)
 {
-  ref weight = emit_parameter(e, l->weight);
+  linear_product product = forward_product(e, l);
   bool apart = l->bias != 0 && (l->flags & LINEAR_BIAS_APART);
+  if (l->flags & (LINEAR_RINGS_SUM | LINEAR_PIPELINES_SUM)) {
+    linear_scatter_beside(e, l, &product, x, emit_output(e, l->y));
+    return;
+  }
   bool scatters = (l->flags & LINEAR_SCATTERS_OUTPUT) != 0;
   ref whole = apart || scatters ? emit_temporary(e, "gemm_output", l->type, l->gemm_rows,
                                                  l->outputs, 0, 0, CLASS_TRANSIENT)
                                 : emit_output(e, l->y);
-  ref bias = l->bias != 0 && !apart ? emit_parameter(e, l->bias) : 0;
-  emit_product(e, l, l->gemm_rows, l->outputs, l->inputs, GEMM_NT, fp8_of(e, l, false),
-               (ref[]){ x, weight, bias, 0 }, whole);
+  linear_multiply(e, l, &product, l->gemm_rows, 0, x, whole);
   int64_t bytes = l->gemm_rows * l->outputs * dtype_bytes(l->type);
   if (scatters)
     emit_collective(e, STREAM_COMPUTE, COLLECTIVE_REDUCE_SCATTER, GROUP_TP, bytes,
@@ -268,18 +259,38 @@ static void multiply(emitter *e, const linear_node *l, ref x)
                     (ref[]){ emit_output(e, l->y), 0 });
 }
 
+/* Gathers x if it has to, and multiplies. */
+static void gather_and_multiply(emitter *e, const linear_node *l, ref x)
+{
+  if (!(l->flags & LINEAR_GATHERS_INPUT) || !(l->flags & LINEAR_RINGS_GATHER)) {
+    multiply(e, l, gather_rows(e, l, STREAM_COMPUTE, x));
+    return;
+  }
+  linear_product product = forward_product(e, l);
+  linear_gather_in_ring(e, l, USER_FORWARD, &product, (fp8_gradient){ x, x }, emit_output(e, l->y));
+}
+
 static void linear_forward(emitter *e, const graph *g, const graph_node *n)
 {
   linear_node l = linear_of(g, n);
   ref x = quantize_input(e, n, &l, emit_input(e, l.x));
-  multiply(e, &l, gather_rows(e, &l, STREAM_COMPUTE, x));
+  gather_and_multiply(e, &l, x);
+}
+
+static linear_product gradient_product(emitter *e, const linear_node *l)
+{
+  return (linear_product){ .outer = l->inputs,
+                           .inner = l->outputs,
+                           .layout = GEMM_NN,
+                           .fp8 = fp8_of(e, l, true),
+                           .weight = emit_parameter(e, l->weight) };
 }
 
 /* gx = gy w, written to `whole`: the gradient itself, or the tensor that is reduced afterwards. */
 static void multiply_gradient(emitter *e, const linear_node *l, ref gy, ref whole)
 {
-  emit_product(e, l, l->gemm_rows, l->inputs, l->outputs, GEMM_NN, fp8_of(e, l, true),
-               (ref[]){ gy, emit_parameter(e, l->weight), 0 }, whole);
+  linear_product product = gradient_product(e, l);
+  linear_multiply(e, l, &product, l->gemm_rows, 0, gy, whole);
 }
 
 /* The sums over tensor parallel ranks run beside the weight gradient on their own stream. */
@@ -323,11 +334,43 @@ static void multiply_weight_gradient(emitter *e, const linear_node *l, ref gy, r
     return;
   }
   kernel_shape product = { .kind = KERNEL_GEMM,
-                           .type = gemm_type(l),
+                           .type = linear_gemm_type(l),
                            .dims = { l->outputs, l->inputs, l->gemm_rows, 1 } };
   product.scalars[GEMM_LAYOUT] = fp8 ? fp8_wgrad_layout(emit_settings(e)) : GEMM_TN;
   product.scalars[GEMM_FP8] = fp8_of(e, l, true);
   emit_weight_gradient(e, product, (ref[]){ gy, x, 0 }, l->weight);
+}
+
+/* Each rank quantises its rows; MXFP8 has a copy for each product of backward. */
+static fp8_gradient own_gradient(emitter *e, const linear_node *l, ref gy)
+{
+  const settings *s = emit_settings(e);
+  if (!(l->flags & LINEAR_QUANTIZES)) return (fp8_gradient){ gy, gy };
+  ref rowwise = emit_temporary(e, "gradient_fp8", DTYPE_FP8,
+                               fp8_rowwise_bytes(s, l->rows, l->outputs), 0, 0, 0, CLASS_TRANSIENT);
+  ref columnwise =
+      fp8_is_per_tensor(s)
+          ? 0
+          : emit_temporary(e, "gradient_fp8_columns", DTYPE_FP8,
+                           fp8_columnwise_bytes(s, l->rows, l->outputs), 0, 0, 0, CLASS_TRANSIENT);
+  emit_quantize(e, fp8_code(s, true),
+                (fp8_source){ .x = gy, .rows = l->rows, .columns = l->outputs },
+                (fp8_target){ rowwise, FP8_ROWWISE }, (fp8_target){ columnwise, FP8_COLUMNWISE });
+  return (fp8_gradient){ rowwise, columnwise != 0 ? columnwise : rowwise };
+}
+
+/* Row parallel: each part of the output's gradient is multiplied when it has arrived. */
+static void backward_in_ring(emitter *e, const linear_node *l, ref gy)
+{
+  fp8_gradient own = own_gradient(e, l, gy);
+  ref x = gather_saved(e, l, emit_saved(e, 0));
+  linear_product product = gradient_product(e, l);
+  fp8_gradient all = linear_gather_in_ring(e, l, USER_DGRAD, &product, own, emit_grad_for(e, l->x));
+  if (all.wgrad != all.rowwise) emit_join(e, STREAM_COMPUTE, STREAM_COMM);
+  bool fp8 = (l->flags & LINEAR_QUANTIZES) != 0;
+  ref factor = fp8 ? turned_rows(e, l, "gradient_fp8_t", all.wgrad, l->outputs) : all.wgrad;
+  multiply_weight_gradient(e, l, factor, x);
+  assert(l->bias == 0 && "its module leaves it to a later kernel");
 }
 
 static void linear_backward(emitter *e, const graph *g, const graph_node *n)
@@ -335,6 +378,10 @@ static void linear_backward(emitter *e, const graph *g, const graph_node *n)
   linear_node l = linear_of(g, n);
   ref gy = emit_grad_of(e, l.y);
   if (gy == 0) return;
+  if (l.flags & LINEAR_RINGS_GATHER && l.flags & LINEAR_SCATTERS_OUTPUT) {
+    backward_in_ring(e, &l, gy);
+    return;
+  }
   fp8_gradient factor;
   if (gathers_quantized_gradient(e, &l)) {
     factor = gather_quantized_gradient(e, &l, gy);
@@ -393,7 +440,29 @@ static void norm_linear_forward(emitter *e, const graph *g, const graph_node *n)
     normed = quantized(e, &l, "normed_fp8_rows", from, normed);
   }
   if (rows != 0) emit_drop(e, rows);
-  multiply(e, &l, gather_rows(e, &l, STREAM_COMPUTE, normed));
+  gather_and_multiply(e, &l, normed);
+}
+
+static ref normed_gradient_part(emitter *e, const linear_node *l)
+{
+  return emit_temporary(e, "normed_gradient_part", l->type, l->rows, l->inputs, 0, 0,
+                        CLASS_TRANSIENT);
+}
+
+static ref reduced_normed_gradient(emitter *e, const linear_node *l, ref whole)
+{
+  ref part = l->flags & LINEAR_GATHERS_INPUT ? normed_gradient_part(e, l) : whole;
+  reduce_gradient(e, l, whole, part);
+  return part;
+}
+
+/* Out of the user buffer. */
+static ref cloned_part(emitter *e, const linear_node *l, ref part)
+{
+  ref clone = normed_gradient_part(e, l);
+  emit_memory_kernel(e, KERNEL_COPY, l->type, l->rows * l->inputs, (ref[]){ part, 0 },
+                     (ref[]){ clone, 0 });
+  return clone;
 }
 
 /* Saved: x, the normed rows, then the statistics. The gradient of the normed rows is a temporary
@@ -406,19 +475,18 @@ static void norm_linear_backward(emitter *e, const graph *g, const graph_node *n
   if (gy == 0) return;
   fp8_gradient factor = product_gradient(e, &l, gy);
   ref normed = gather_saved(e, &l, emit_saved(e, 1));
-  ref whole =
-      emit_temporary(e, "normed_gradient", l.type, l.gemm_rows, l.inputs, 0, 0, CLASS_TRANSIENT);
+  bool in_bulk = (l.flags & LINEAR_SUMS_IN_BULK) != 0;
+  ref whole = in_bulk ? linear_bulk_gradient(e, &l)
+                      : emit_temporary(e, "normed_gradient", l.type, l.gemm_rows, l.inputs, 0, 0,
+                                       CLASS_TRANSIENT);
   multiply_gradient(e, &l, factor.rowwise, whole);
   await_gathered(e, &l);
-  ref part = l.flags & LINEAR_GATHERS_INPUT
-                 ? emit_temporary(e, "normed_gradient_part", l.type, l.rows, l.inputs, 0, 0,
-                                  CLASS_TRANSIENT)
-                 : whole;
-  reduce_gradient(e, &l, whole, part);
+  ref part = in_bulk ? linear_sum_in_bulk(e, &l, whole) : reduced_normed_gradient(e, &l, whole);
   multiply_weight_gradient(e, &l, factor.wgrad, wgrad_operand(e, &l, normed));
   bias_gradient(e, &l, gy, factor.wgrad);
   if (l.flags & (LINEAR_GATHERS_INPUT | LINEAR_REDUCES_DGRAD))
     emit_join(e, STREAM_COMPUTE, STREAM_COMM);
+  if (in_bulk) part = cloned_part(e, &l, part);
   ref rstd = emit_saved(e, 2);
   ref mean = layernorm ? emit_saved(e, 3) : 0;
   ref gx = emit_grad_for(e, l.x);

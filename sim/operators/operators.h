@@ -34,8 +34,15 @@ enum linear_flags {
   LINEAR_DEFERS_WGRAD = 1 << 8,    /* the gradient waits in a stash for the pipeline flush */
   LINEAR_QUANTIZES = 1 << 9,       /* fp8: the saved operand is `outputs` last */
   LINEAR_KEEPS_ORIGINAL = 1 << 10, /* ... but it is x, quantised again in backward */
+  /* Beside products, in user buffers (sim/graph/user_buffers.h): */
+  LINEAR_RINGS_GATHER = 1 << 11,    /* of x in forward, or of the output's gradient */
+  LINEAR_RINGS_SUM = 1 << 12,       /* of the output, by parts of rows */
+  LINEAR_PIPELINES_SUM = 1 << 13,   /* ... by parts of columns */
+  LINEAR_GATHERS_IN_BULK = 1 << 14, /* x in backward */
+  LINEAR_SUMS_IN_BULK = 1 << 15     /* the input's gradient */
 };
-enum { LINEAR_ROWS, LINEAR_INPUTS, LINEAR_OUTPUTS, LINEAR_GEMM_ROWS };
+/* The last is a user_linear. */
+enum { LINEAR_ROWS, LINEAR_INPUTS, LINEAR_OUTPUTS, LINEAR_GEMM_ROWS, LINEAR_USER };
 extern const operator_kind operator_linear, operator_norm_linear;
 
 /* ---- norm.c ---------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 
 #include "sim/base/parallel.h"
 #include "sim/base/units.h"
+#include "sim/compile/compile.h"
 #include "sim/machine/host_work.h"
 #include "sim/memory/caching_allocator.h"
 #include "sim/offload/systems.h"
@@ -270,11 +271,12 @@ static bool predict_shared(const predicting *x, arena *a, diag *d)
 
 static predicting new_prediction(prediction *p, const settings *s, const machine *m, arena *a)
 {
-  *p = (prediction){ .settings = s,
-                     .machine = m,
-                     .rank_count = (uint32_t)s->parallel.pipeline_model_parallel_size,
-                     .capacity_bytes = machine_usable_bytes(m),
-                     .threads = 1 };
+  *p =
+      (prediction){ .settings = s,
+                    .machine = m,
+                    .rank_count = (uint32_t)s->parallel.pipeline_model_parallel_size,
+                    .capacity_bytes = max_i64(0, machine_usable_bytes(m) - compile_driver_bytes(s)),
+                    .threads = 1 };
   return (predicting){ .p = p, .own = machine_of(s, m, a), .places = places_of_ranks(s, m, a) };
 }
 

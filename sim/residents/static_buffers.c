@@ -115,6 +115,7 @@ static_allocation_list static_allocations(const settings *s, int compute_capabil
   rank_parameters rank = rank_parameters_of(s, pp_rank, a);
   w.parameters = rank.list;
   w.buffers = rank.buffers;
+  write_user_buffers(&w);
   optimizer_shard_list shards = optimizer_order(s, &w.parameters, &w.buffers, a);
   if (s->parallel.use_megatron_fsdp) {
     write_fsdp_buffers(&w, write_parameters(&w));
@@ -156,8 +157,7 @@ int64_t static_requested_bytes(const static_allocation_list *list)
 {
   int64_t sum = 0;
   for (uint32_t i = 0; i < list->count; i++)
-    if (list->items[i].purpose != CLASS_TRANSIENT &&
-        class_side((buffer_class)list->items[i].purpose) == ON_DEVICE)
+    if (list->items[i].purpose < CLASS_TRANSIENT)
       sum += round_up(list->items[i].bytes, ALLOCATION_GRANULE_BYTES);
   return sum;
 }

@@ -25,7 +25,8 @@ typedef enum static_phase {
 typedef struct static_allocation {
   const char *name;
   uint8_t purpose; /* buffer_class: weight, gradient, optimizer, workspace, retained; transient:
-                    freed again; pinned_host and pageable_host: on the host */
+                    freed again; driver: beside the allocator; pinned_host and pageable_host: on the
+                    host */
   uint8_t phase;   /* static_phase */
   uint8_t type;    /* dtype */
   int64_t bytes;

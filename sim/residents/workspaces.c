@@ -9,6 +9,7 @@
 #include "sim/graph/fp8.h"
 #include "sim/graph/parts.h"
 #include "sim/graph/sizes.h"
+#include "sim/graph/user_buffers.h"
 #include "sim/residents/optimizer_states.h"
 
 enum {
@@ -16,6 +17,7 @@ enum {
   TE_SHARED_PLACEHOLDERS = SOFTWARE_VERSION(2, 3), /* ba5dc5dd */
   TE_GROUPED_SHARED_PLACEHOLDERS = SOFTWARE_VERSION(2, 10), /* d2945c6a */
   GROUPED_GEMM_STREAMS = 4,
+  OVERLAP_STREAMS = 3, /* cpp_extensions/gemm.py, get_cublas_workspace */
   SMALL_TENSORS = 9,
   YARN_POSITIONS = 4096 /* original_max_position_embeddings (transformer_config.py, 3318) */
 };
@@ -64,6 +66,9 @@ static void write_te_workspaces(static_writer *w)
       s->model.num_experts > 0 && s->derived.software.transformer_engine >= TE_ROUTER_GEMM;
   if (!uses_te(s) && !router) return;
   static_take(w, "te.gemm_workspace", CLASS_WORKSPACE, DTYPE_BYTE, bytes, NO_PARAMETER);
+  if (s->parallel.tp_comm_overlap)
+    static_take(w, "te.overlap_workspace", CLASS_WORKSPACE, DTYPE_BYTE, OVERLAP_STREAMS * bytes,
+                NO_PARAMETER);
   if (s->model.num_experts == 0 || !experts_are_grouped_by_te(s)) return;
   for (int i = 0; i < GROUPED_GEMM_STREAMS; i++)
     static_take(w, "te.grouped_gemm_workspace", CLASS_WORKSPACE, DTYPE_BYTE, bytes, NO_PARAMETER);
@@ -159,6 +164,20 @@ static void write_fp8_weights(static_writer *w)
  * frequencies, and of the last stage the sum and the last value of the loss. The error is at most 1 KiB a
  * rank.
  */
+static void write_user_buffers_of(static_writer *w, bool fp8)
+{
+  for (user_linear of = USER_QKV; of < USER_LINEARS; of++)
+    for (user_product product = USER_FORWARD; product < USER_PRODUCTS; product++)
+      static_take(w, user_buffer_name(fp8, of, product), CLASS_DRIVER, DTYPE_BYTE,
+                  user_buffer_bytes(w->s, fp8, of, product), NO_PARAMETER);
+}
+
+void write_user_buffers(static_writer *w)
+{
+  write_user_buffers_of(w, true);
+  write_user_buffers_of(w, false);
+}
+
 void write_build_tensors(static_writer *w)
 {
   for (int i = 0; i < SMALL_TENSORS; i++)

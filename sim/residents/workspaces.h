@@ -42,6 +42,8 @@
 /* Bytes of one cuBLAS workspace. */
 int64_t cublas_workspace_bytes(const settings *s, int compute_capability);
 
+/* Transformer Engine's user buffers, before the model: sim/graph/user_buffers.h. */
+void write_user_buffers(static_writer *w);
 void write_build_tensors(static_writer *w);
 void write_forward_workspaces(static_writer *w);
 void write_backward_workspaces(static_writer *w);

@@ -182,10 +182,20 @@ static bool knows_types(const settings *s, diag *d)
   return true;
 }
 
+/* Parts of one matrix that has been quantised share its scales, which are beside none of them. */
+static bool knows_overlap(const settings *s, diag *d)
+{
+  bool sums = s->parallel.tp_comm_overlap && s->parallel.tp_comm_overlap_rs && !uses_hf(s);
+  return !sums || s->training.fp8_format == FP8_FORMAT_NONE ||
+         refuse(d, s->at[KEY_parallel_tp_comm_overlap],
+                "fp8 with tp_comm_overlap_rs; set parallel.tp_comm_overlap_rs: false, which "
+                "changes no number");
+}
+
 bool train_knows(const train_input *in, const executor *by, diag *d)
 {
   const settings *s = in->settings;
   return knows_optimizer(s, d) && knows_sharding(s, d) && knows_experts(s, d) &&
          knows_exchange(s, d) && knows_attention(s, d) && knows_loss(s, d) && knows_types(s, d) &&
-         by->knows(by, in->first, d) && by->knows(by, in->steady, d);
+         knows_overlap(s, d) && by->knows(by, in->first, d) && by->knows(by, in->steady, d);
 }

@@ -67,6 +67,18 @@ def test_offload_and_recompute_change_no_bit(steps, recipe, layout):
         assert steps(*fp8(recipe), *layout, *change) == expected, change
 
 
+@pytest.mark.parametrize("recipe", [*PER_TENSOR, "mxfp8"])
+def test_gathering_in_rings_changes_no_bit(steps, recipe):
+    in_rings = ["tp_comm_overlap=true", "tp_comm_overlap_rs=false"]
+    assert steps(*fp8(recipe), *SEQUENCE_PARALLEL, *in_rings) == steps(*fp8(recipe), *SEQUENCE_PARALLEL)
+
+
+def test_parts_of_a_quantised_matrix_are_refused(offsim):
+    settings = conftest.sets(*fp8("tensorwise"), *SEQUENCE_PARALLEL, "tp_comm_overlap=true")
+    message = conftest.one_error(offsim("run", "--on", "ref", "-", *settings, stdin=MODEL), 2)
+    assert "does not run fp8 with tp_comm_overlap_rs; set parallel.tp_comm_overlap_rs: false" in message
+
+
 @pytest.mark.parametrize("layout", [DENSE, SEQUENCE_PARALLEL], ids=["dense", "tp2 sp"])
 def test_mxfp8(steps, layout):
     expected = steps(*fp8("mxfp8"), *layout)

@@ -56,6 +56,7 @@ TWO_STAGES = ["pipeline_model_parallel_size=2", "world_size=2"]
 HOST_EXPERTS = ["moe_use_offloading_experts=true"]
 SPLIT = ["tensor_model_parallel_size=2", "sequence_parallel=true", "expert_model_parallel_size=2",
          "expert_tensor_parallel_size=1", "world_size=2", "use_distributed_optimizer=true"]
+SEQUENCE = ["tensor_model_parallel_size=4", "sequence_parallel=true", "world_size=4", "num_query_groups=4"]
 CHECKPOINTED = [*FULL, "use_reentrant=false"]
 REENTRANT = [*FULL, "use_reentrant=true"]
 
@@ -137,6 +138,9 @@ MATRIX = [
      ["pipeline_model_parallel_size=2", "world_size=2", "num_virtual_stages_per_pipeline_rank=2",
       *of_modules("core_attn attn_proj")]),
     ("pp4", LLAMA, [], ["pipeline_model_parallel_size=4", "world_size=4"]),
+    ("products beside exchanges", LLAMA, SEQUENCE, ["tp_comm_overlap=true"]),
+    ("products beside exchanges in rings", LLAMA, SEQUENCE,
+     ["tp_comm_overlap=true", "tp_comm_overlap_rs_method=ring_exchange"]),
     ("save_on_cpu", HF, [], system("save_on_cpu")),
     ("trl", HF, [], system("trl")),
     ("trl with checkpoints", HF, [], [*system("trl"), *CHECKPOINTED]),

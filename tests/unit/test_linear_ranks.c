@@ -1,6 +1,7 @@
 /*
  * What linears with sequence parallelism exchange. In backward a column-parallel one gathers its input beside
- * the product of the input's gradient, and sums that beside the product of the weight's.
+ * the product of the input's gradient, and sums that beside the product of the weight's. With tp_comm_overlap
+ * other products run beside exchanges, too, in parts.
  */
 #include "tests/unit/small_runs.h"
 
@@ -99,11 +100,132 @@ static void test_gathers_are_fp8(void **state)
   }
 }
 
+/* ---- beside products, in user buffers -------------------------------------------------------- */
+
+#define OVERLAPPING                                                                                \
+  "parallel: {world_size: 4, tensor_model_parallel_size: 4, sequence_parallel: true,\n"            \
+  "  tp_comm_overlap: true"
+
+/* The ops of one linear in one direction, from its first copy, product or exchange on: c a copy, p a part of
+ * a product, P a whole one, s a shift, S a sum of parts, R a scatter and G a gather on the comm stream; > and
+ * < that comm waits for compute, and the reverse. */
+static void order_of(const plan *p, const char *module, mark_kind direction, char *order,
+                     size_t size)
+{
+  const rank_plan *r = &p->ranks[0];
+  mark_kind now = MARK_SETUP;
+  *order = '\0';
+  for (uint32_t i = 0; i < r->ops.count; i++) {
+    const plan_op *o = &r->ops.items[i];
+    const plan_site *site = &p->sites.items[o->site];
+    const plan_call *c = &p->calls.items[o->arg];
+    const char *what = "";
+    if (o->kind == OP_MARK) now = (mark_kind)r->marks.items[o->arg].kind;
+    bool own = site->layer == 0 && strcmp(site->module, module) == 0;
+    if (now != direction || (!own && !(o->kind == OP_WAIT && *order != '\0'))) continue;
+    if (o->kind == OP_WAIT)
+      what = o->stream == STREAM_COMM ? ">" : o->stream == STREAM_COMPUTE ? "<" : "";
+    if (own && o->kind == OP_KERNEL)
+      what = c->kind == KERNEL_COPY          ? "c"
+             : c->kind == KERNEL_COLUMN_SUMS ? "S"
+             : c->kind != KERNEL_GEMM        ? ""
+             : c->dims[GEMM_PARTS] > 0       ? "p"
+                                             : "P";
+    if (own && o->kind == OP_COLLECTIVE)
+      what = c->kind == COLLECTIVE_SHIFT ? "s" : c->kind == COLLECTIVE_REDUCE_SCATTER ? "R" : "G";
+    assert_true(strlen(order) + strlen(what) < size);
+    strcat(order, what);
+  }
+}
+
+/* A linear waits for nothing after its last op: what follows is another's. */
+static void assert_begins(const char *order, const char *expected)
+{
+  char head[64] = "";
+  assert_true(strlen(expected) < sizeof head);
+  strncat(head, order, strlen(expected));
+  assert_string_equal(head, expected);
+}
+
+static void test_products_run_beside_exchanges(void **state)
+{
+  static const struct {
+    const char *changes, *module;
+    mark_kind direction;
+    const char *order;
+  } rows[] = {
+    { OVERLAPPING "}\n", "mlp.linear_fc1", MARK_FORWARD, "c>ps<ps<ps<p" },
+    { OVERLAPPING "}\n", "mlp.linear_fc1", MARK_BACKWARD, "c>GP<>RP<c" },
+    { OVERLAPPING "}\n", "mlp.linear_fc2", MARK_FORWARD, "p>Rp>Rp>Rp>R<" },
+    { OVERLAPPING "}\n", "mlp.linear_fc2", MARK_BACKWARD, "c>ps<ps<ps<pP" },
+    { OVERLAPPING ", tp_comm_overlap_rs_method: ring_exchange}\n", "mlp.linear_fc2", MARK_FORWARD,
+      "p>sp>sp>sp<S" },
+    { OVERLAPPING ", tp_comm_overlap_rs: false}\n", "mlp.linear_fc2", MARK_FORWARD, "PR" },
+    { OVERLAPPING ", tp_comm_overlap_ag: false}\n", "mlp.linear_fc1", MARK_FORWARD, "GP" },
+    { OVERLAPPING ", tp_comm_overlap_disable_fc1: true}\n", "mlp.linear_fc1", MARK_FORWARD, "GP" },
+    { OVERLAPPING ", tp_comm_overlap_disable_qkv: true}\n", "mlp.linear_fc1", MARK_FORWARD,
+      "c>ps<ps<ps<p" },
+    { OVERLAPPING ", tp_comm_bulk_dgrad: false}\n", "mlp.linear_fc1", MARK_BACKWARD, "GP<>RP<c" },
+    { OVERLAPPING ", tp_comm_bulk_wgrad: false}\n", "mlp.linear_fc1", MARK_BACKWARD, "c>GP<>RP<" },
+    /* Both copies are gathered: the second one behind the ring. */
+    { OVERLAPPING "}\ntraining: {fp8_format: hybrid, fp8_recipe: mxfp8}\n", "mlp.linear_fc2",
+      MARK_BACKWARD, "cc>ps<ps<ps<pG<P" },
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    arena a = { 0 };
+    compilation compiled;
+    char order[256];
+    small_compile(&compiled, small_settings(SMALL_DENSE, rows[i].changes, &a), ITERATION_STEADY,
+                  &a);
+    order_of(&compiled.plan, rows[i].module, rows[i].direction, order, sizeof order);
+    assert_begins(order, rows[i].order);
+    compilation_release(&compiled);
+    arena_release(&a);
+  }
+}
+
+/* What the driver gives beside the allocator: six buffers for what is gathered, four for what is summed, of
+ * 4096 x 1024; since Transformer Engine 2.7 two more. */
+static void test_bytes_of_user_buffers(void **state)
+{
+  enum { ELEMENTS = 4096 * 1024, RANKS = 4 };
+  static const struct {
+    const char *changes;
+    int64_t bytes;
+  } rows[] = {
+    { OVERLAPPING "}\nsoftware: {container: 'pytorch:25.05-py3'}\n", ELEMENTS * 2 * (6 + 4) },
+    { OVERLAPPING "}\n", ELEMENTS * 2 * (6 + 4 + 2) },
+    { OVERLAPPING ", tp_comm_overlap_rs_method: ring_exchange}\n",
+      ELEMENTS * 2 * (8 + 2) + 2 * ELEMENTS * 2 / RANKS * (2 * RANKS - 1) },
+    { OVERLAPPING "}\ntraining: {fp8_format: hybrid, fp8_recipe: delayed}\n",
+      ELEMENTS * 8 + ELEMENTS * 2 * 4 },
+    { TENSOR_PARALLEL, 0 },
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    arena a = { 0 };
+    compilation compiled;
+    const settings *s = small_settings(SMALL_DENSE, rows[i].changes, &a);
+    small_compile(&compiled, s, ITERATION_STEADY, &a);
+    int64_t bytes = 0;
+    const rank_plan *r = &compiled.plan.ranks[0];
+    for (uint32_t b = 0; b < r->buffers.count; b++)
+      if (r->buffers.items[b].purpose == CLASS_DRIVER) bytes += r->buffers.items[b].bytes;
+    assert_int_equal(bytes, rows[i].bytes);
+    assert_int_equal(compile_driver_bytes(s), rows[i].bytes);
+    compilation_release(&compiled);
+    arena_release(&a);
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_gathers_are_beside_products),
     cmocka_unit_test(test_gathers_are_fp8),
+    cmocka_unit_test(test_products_run_beside_exchanges),
+    cmocka_unit_test(test_bytes_of_user_buffers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -322,6 +322,34 @@ static void dialects(void **state)
   arena_release(&f.a);
 }
 
+/* The overlaps of products and exchanges: on by default; options and fields turn them off. */
+static void tensor_parallel_overlaps(void **state)
+{
+  (void)state;
+  fixture f = given("--tp-comm-overlap");
+  const struct parallel_settings *p = &f.s.parallel;
+  assert_true(p->tp_comm_overlap && p->tp_comm_overlap_ag && p->tp_comm_overlap_rs);
+  assert_true(p->tp_comm_bulk_dgrad && p->tp_comm_bulk_wgrad);
+  arena_release(&f.a);
+  f = given("--tp-comm-overlap --no-tp-comm-overlap-ag --disable-tp-comm-bulk-wgrad");
+  assert_true(p->tp_comm_overlap && !p->tp_comm_overlap_ag && p->tp_comm_overlap_rs);
+  assert_true(p->tp_comm_bulk_dgrad && !p->tp_comm_bulk_wgrad);
+  arena_release(&f.a);
+  f = given(
+      "tp_comm_overlap: true\ntp_comm_overlap_rs: false\ntp_comm_overlap_disable_qkv: true\n");
+  assert_true(p->tp_comm_overlap && p->tp_comm_overlap_ag && !p->tp_comm_overlap_rs);
+  assert_true(p->tp_comm_overlap_disable_qkv && !p->tp_comm_overlap_disable_fc1);
+  assert_int_equal(p->tp_comm_overlap_rs_method, RS_PIPELINE);
+  arena_release(&f.a);
+  f = given("tp_comm_overlap: true\ntp_comm_overlap_cfg:\n  proj_fprop: {method: ring_exchange}\n"
+            "  fc2_fprop: {method: ring_exchange, num_sm: 1}\n  qkv_fprop: {aggregate: false}\n");
+  assert_int_equal(p->tp_comm_overlap_rs_method, RS_RING_EXCHANGE);
+  arena_release(&f.a);
+  f = given("tp_comm_overlap: true\ntp_comm_overlap_cfg: {proj_fprop: {method: ring_exchange}}\n");
+  assert_int_equal(p->tp_comm_overlap_rs_method, RS_PIPELINE);
+  arena_release(&f.a);
+}
+
 /* Layers of MindSpeed's that do nothing: fewer layers, and a layout where stages have them. */
 static void layers_that_do_nothing(void **state)
 {
@@ -594,6 +622,7 @@ int main(void)
     cmocka_unit_test(every_row_can_be_given),
     cmocka_unit_test(recorded_runs_are_known),
     cmocka_unit_test(dialects),
+    cmocka_unit_test(tensor_parallel_overlaps),
     cmocka_unit_test(layers_that_do_nothing),
     cmocka_unit_test(shell_sets_keys),
     cmocka_unit_test(values_from_outside),

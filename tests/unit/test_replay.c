@@ -334,6 +334,26 @@ static void test_residents_without_an_iteration_before(void **state)
   tape_end(&t);
 }
 
+/* Memory that a library takes from the driver: as a resident, and in the first iteration. */
+static void test_the_driver_is_not_counted(void **state)
+{
+  (void)state;
+  tape t;
+  tape_begin(&t, 32 * MIB);
+  uint32_t resident = add_buffer(t.rank, 40 * MIB, STREAM_COMPUTE);
+  t.rank->residents = 1;
+  t.rank->buffers.items[resident].purpose = CLASS_DRIVER;
+  t.rank->buffers.items[take(&t, 8 * MIB, STREAM_COMPUTE)].purpose = CLASS_DRIVER;
+  take(&t, 30 * MIB, STREAM_COMPUTE);
+  replay_result r = play(&t, 0);
+  assert_false(r.out_of_memory);
+  assert_int_equal(r.allocated_start_bytes, 0);
+  assert_int_equal(r.requested_peak_bytes, 30 * MIB);
+  assert_int_equal(r.allocated_peak_bytes, 30 * MIB);
+  assert_int_equal(r.reserved_peak_bytes, 30 * MIB);
+  tape_end(&t);
+}
+
 static uint32_t take_host(tape *t, int64_t bytes, uint32_t key)
 {
   uint32_t buffer = add_buffer(t->rank, bytes, STREAM_HOST);
@@ -869,6 +889,7 @@ int main(void)
     cmocka_unit_test(test_iterations),
     cmocka_unit_test(test_residents_keep_blocks_of_their_size),
     cmocka_unit_test(test_residents_without_an_iteration_before),
+    cmocka_unit_test(test_the_driver_is_not_counted),
     cmocka_unit_test(test_host_memory),
     cmocka_unit_test(test_pinned_block_waits_for_the_last_copy_back),
     cmocka_unit_test(test_curve),

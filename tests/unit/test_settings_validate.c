@@ -139,6 +139,18 @@ static const struct {
   { "max_position_embeddings=100",
     "max_position_embeddings is 100; it must be at least seq_length (512)" },
   { "bf16=true fp16=true", "bf16 and fp16 are both given; give one of them" },
+  { "tensor_model_parallel_size=4 sequence_parallel=true tp_comm_overlap=true", NULL },
+  { "tensor_model_parallel_size=4 tp_comm_overlap=true",
+    "tp_comm_overlap needs sequence_parallel, with a tensor_model_parallel_size above 1" },
+  { "sequence_parallel=true tp_comm_overlap=true",
+    "tp_comm_overlap needs sequence_parallel, with a tensor_model_parallel_size above 1" },
+  { "world_size=64 tensor_model_parallel_size=64 sequence_parallel=true tp_comm_overlap=true "
+    "hidden_size=4096 num_attention_heads=64",
+    "tp_comm_overlap works with a tensor_model_parallel_size of at most 32" },
+  { "tensor_model_parallel_size=4 sequence_parallel=true tp_comm_overlap=true "
+    "fp8_format=hybrid fp8_recipe=blockwise",
+    "tp_comm_overlap does not work with fp8_recipe blockwise: user buffers do not take its "
+    "tensors" },
   { "overlap_param_gather=true",
     "overlap_param_gather needs use_distributed_optimizer or use_megatron_fsdp" },
   { "expert_model_parallel_size=2",

@@ -89,6 +89,29 @@ static bool push_use(args_reader *r, uint32_t index, const text_node *n, const c
   return true;
 }
 
+/* `method` of a product in tp_comm_overlap_cfg. */
+static const text_node *method_of(const text_node *cfg, const char *product)
+{
+  const text_node *p = text_get(cfg, product);
+  const text_node *method = p != NULL && p->kind == TEXT_MAPPING ? text_get(p, "method") : NULL;
+  return method != NULL && method->kind == TEXT_SCALAR ? method : NULL;
+}
+
+/* tp_comm_overlap_cfg as Megatron Bridge's recipes have it: only the products whose sums are scattered in
+ * forward have a choice of methods. */
+static bool take_overlap_config(args_reader *r, const text_node *n)
+{
+  const text_node *proj = method_of(n, "proj_fprop"), *fc2 = method_of(n, "fc2_fprop");
+  const char *word = fc2 != NULL ? fc2->text : "pipeline";
+  if (strcmp(word, proj != NULL ? proj->text : "pipeline") != 0)
+    diag_note(r->d, n->at,
+              "proj_fprop and fc2_fprop have different methods in tp_comm_overlap_cfg; offsim "
+              "takes that of fc2_fprop, %.200s",
+              word);
+  uint32_t method = megatron_flag_find("--tp-comm-overlap-rs-method");
+  return fc2 == NULL || push_use(r, method, fc2, word);
+}
+
 /* true and false of a switch, a value of everything else; `false` and nothing leave an option out.
  */
 static bool take_entry(args_reader *r, uint32_t index, const text_node *n)
@@ -111,6 +134,8 @@ static bool take_entry(args_reader *r, uint32_t index, const text_node *n)
   if (is_truth && flag->values != FLAG_VALUES_ANY) {
     return diag_error(r->d, n->at, "%s is true; it needs a value", flag->name);
   }
+  if (n->kind == TEXT_MAPPING && strcmp(flag->name, "--tp-comm-overlap-cfg") == 0)
+    return take_overlap_config(r, n);
   if (n->kind == TEXT_MAPPING) {
     return diag_error(r->d, n->at, "%s is a mapping; it needs a value or a list", flag->name);
   }

@@ -188,9 +188,37 @@ static bool check_overlaps(const settings *s, diag *d)
               gather, "overlap_param_gather_with_optimizer_step needs overlap_param_gather");
 }
 
+/* megatron/training/arguments.py, validate_args; Transformer Engine pytorch/module/base.py, initialize_ub and
+ * fill_userbuffers_buffer_for_all_gather; pytorch/module/linear.py. */
+static bool check_user_buffers(const settings *s, diag *d)
+{
+  const struct parallel_settings *p = &s->parallel;
+  const struct training_settings *t = &s->training;
+  enum { MOST_RANKS = 32, PIPELINE_PARTS = 4 };
+  setting_key key = KEY_parallel_tp_comm_overlap, tp = KEY_parallel_tensor_model_parallel_size;
+  bool in_fp8 = t->fp8_format != FP8_FORMAT_NONE;
+
+  return !p->tp_comm_overlap || uses_hf(s) ||
+         (need(s, d, p->sequence_parallel && p->tensor_model_parallel_size > 1, key,
+               KEY_parallel_sequence_parallel,
+               "tp_comm_overlap needs sequence_parallel, with a tensor_model_parallel_size above "
+               "1") &&
+          need(s, d, p->tensor_model_parallel_size <= MOST_RANKS, key, tp,
+               "tp_comm_overlap works with a tensor_model_parallel_size of at most %d",
+               MOST_RANKS) &&
+          need(s, d, s->model.hidden_size % PIPELINE_PARTS == 0, key, KEY_model_hidden_size,
+               "tp_comm_overlap needs a hidden_size that is divisible by %d", PIPELINE_PARTS) &&
+          need(s, d, !in_fp8 || t->fp8_recipe != FP8_RECIPE_BLOCKWISE, key, KEY_training_fp8_recipe,
+               "tp_comm_overlap does not work with fp8_recipe blockwise: user buffers do not take "
+               "its tensors") &&
+          need(s, d, !t->delay_wgrad_compute || !p->tp_comm_bulk_wgrad, key,
+               KEY_training_delay_wgrad_compute,
+               "delay_wgrad_compute does not work with tp_comm_bulk_wgrad of tp_comm_overlap"));
+}
+
 bool validate_parallel(const settings *s, diag *d)
 {
   return check_tensor_parallel(s, d) && check_sequence(s, d) && check_context_parallel(s, d) &&
          check_interleaving(s, d) && check_rank_order(s, d) && check_distributed_optimizer(s, d) &&
-         check_overlaps(s, d);
+         check_overlaps(s, d) && check_user_buffers(s, d);
 }

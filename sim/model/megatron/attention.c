@@ -156,7 +156,8 @@ static attention_operands query_key_value(graph *g, const settings *s, tensor_id
                       .outputs = projected_width(s, &h),
                       .bias = s->model.add_bias_linear || s->model.add_qkv_bias,
                       .norm = uses_te(s),
-                      .sequence_parallel = s->parallel.sequence_parallel };
+                      .sequence_parallel = s->parallel.sequence_parallel,
+                      .user = USER_QKV };
   tensor_id mixed = linear(g, s, &qkv, hidden).output;
   if (shares_groups(s)) mixed = gathered_over_tp(g, s, mixed, COLLECTIVE_REDUCE_SCATTER);
   attention_operands a = { .length = g->tensors.items[mixed].shape[0],
@@ -219,7 +220,8 @@ module_output attention_projection(graph *g, const settings *s, tensor_id contex
                              .bias = s->model.add_bias_linear,
                              .skip_bias_add = true,
                              .sequence_parallel = s->parallel.sequence_parallel,
-                             .keeps_original = true };
+                             .keeps_original = true,
+                             .user = USER_PROJ };
   module_output out = linear(g, s, &projection, context);
   if (group != 0) {
     graph_group_hooks_end(g, group);

@@ -20,6 +20,28 @@ static int32_t communication(const settings *s, const linear_spec *spec)
   return spec->sequence_parallel ? LINEAR_SCATTERS_OUTPUT : LINEAR_REDUCES_OUTPUT;
 }
 
+/* Which exchanges run beside products in user buffers, with those of communication(). Megatron-LM (d98e8a64)
+ * core/extensions/transformer_engine.py: the first projections of MLA, which have no such buffers, turn them
+ * off for all layers; linears without a norm do nothing in bulk. */
+static int32_t overlap(const graph *g, const settings *s, const linear_spec *spec, int32_t flags)
+{
+  const struct parallel_settings *p = &s->parallel;
+  bool in_decoder = g->layer < s->model.num_layers;
+  if (!p->tp_comm_overlap || !uses_te(s) || s->model.multi_latent_attention || !in_decoder ||
+      spec->user == NO_USER_BUFFERS || !(flags & (LINEAR_GATHERS_INPUT | LINEAR_SCATTERS_OUTPUT)))
+    return 0;
+  bool gathers = p->tp_comm_overlap_ag &&
+                 !(spec->user == USER_QKV && p->tp_comm_overlap_disable_qkv) &&
+                 !(spec->user == USER_FC1 && p->tp_comm_overlap_disable_fc1);
+  bool rings = p->tp_comm_overlap_rs_method == RS_RING_EXCHANGE;
+  int32_t result = gathers ? LINEAR_RINGS_GATHER : 0;
+  if (flags & LINEAR_SCATTERS_OUTPUT && p->tp_comm_overlap_rs)
+    result |= rings ? LINEAR_RINGS_SUM : LINEAR_PIPELINES_SUM;
+  if (spec->norm && p->tp_comm_bulk_dgrad) result |= LINEAR_GATHERS_IN_BULK;
+  if (spec->norm && p->tp_comm_bulk_wgrad) result |= LINEAR_SUMS_IN_BULK;
+  return result;
+}
+
 /* The bias that this module adds or returns. */
 static module_output bias_parameter(graph *g, const settings *s, const linear_spec *spec)
 {
@@ -46,6 +68,7 @@ static void set_dims(const graph *g, const settings *s, const linear_spec *spec,
 {
   int64_t rows = tensor_elements(g, x) / spec->inputs;
   n->dims[LINEAR_INPUTS] = spec->inputs;
+  n->dims[LINEAR_USER] = spec->user;
   n->dims[LINEAR_OUTPUTS] = spec->outputs;
   n->dims[LINEAR_GEMM_ROWS] = n->flags & LINEAR_GATHERS_INPUT ? rows * size_tp(s) : rows;
   n->dims[LINEAR_ROWS] = n->flags & LINEAR_SCATTERS_OUTPUT ? rows / size_tp(s) : rows;
@@ -90,7 +113,7 @@ static module_output norm_linear(graph *g, const settings *s, const linear_spec 
   m.output = output_of(g, s, spec, flags, x);
   if (spec->bias && !spec->skip_bias_add) flags |= LINEAR_HAS_BIAS;
   graph_node *n = graph_add(g, &operator_norm_linear);
-  n->flags = flags | (fp8 ? LINEAR_QUANTIZES : 0);
+  n->flags = flags | overlap(g, s, spec, flags) | (fp8 ? LINEAR_QUANTIZES : 0);
   set_dims(g, s, spec, x, n);
   node_input(n, x);
   node_input(n, weight);
@@ -125,7 +148,7 @@ static module_output plain_linear(graph *g, const settings *s, const linear_spec
   tensor_id quantized = copies ? fp8_copy(g, s, "input_fp8", rows, spec->inputs, flags) : 0;
   graph_node *n = graph_add(g, &operator_linear);
   n->structured = !uses_te(s);
-  n->flags = flags;
+  n->flags = flags | overlap(g, s, spec, flags);
   set_dims(g, s, spec, x, n);
   node_input(n, x);
   node_input(n, weight);

@@ -127,7 +127,8 @@ module_output mlp(graph *g, const settings *s, const mlp_spec *spec, tensor_id x
                       .norm = spec->norm_in_fc1,
                       .sequence_parallel = s->parallel.sequence_parallel,
                       .explicit_comm = spec->explicit_comm,
-                      .keeps_original = spec->keeps_original };
+                      .keeps_original = spec->keeps_original,
+                      .user = USER_FC1 };
   module_output hidden = linear(g, s, &fc1, x);
   marked_activation act = activation_with_markers(g, s, spec, hidden);
   linear_spec fc2 = { .module = submodule(g, spec->module, "linear_fc2"),
@@ -137,7 +138,8 @@ module_output mlp(graph *g, const settings *s, const mlp_spec *spec, tensor_id x
                       .bias = s->model.add_bias_linear,
                       .skip_bias_add = true,
                       .sequence_parallel = s->parallel.sequence_parallel,
-                      .explicit_comm = spec->explicit_comm };
+                      .explicit_comm = spec->explicit_comm,
+                      .user = USER_FC2 };
   module_output out = linear(g, s, &fc2, act.output);
   commit_activation(g, &act, hidden.output);
   return out;

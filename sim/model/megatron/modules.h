@@ -17,6 +17,7 @@
 
 #include "sim/graph/graph.h"
 #include "sim/graph/sizes.h"
+#include "sim/graph/user_buffers.h"
 
 /* Megatron's modules return (output, bias): with skip_bias_add the bias is left to a later
  * kernel. */
@@ -73,6 +74,7 @@ typedef struct linear_spec {
   bool sequence_parallel;  /* column: all-gather the input; row: reduce-scatter the output */
   bool explicit_comm;      /* another module communicates (experts): only the GEMM here */
   bool keeps_original;     /* fp8: another operator keeps x too, so x is saved instead of a copy */
+  user_linear user;        /* whose user buffers it has with tp_comm_overlap */
 } linear_spec;
 
 module_output linear(graph *g, const settings *s, const linear_spec *spec, tensor_id x);
