@@ -135,7 +135,7 @@ def test_plan_without_arithmetic(offsim, tmp_path):
     ([], "--on ref"),
     (["--on", "ref", "--steps", "0"], "from 1 to"),
     (["--on", "ref", "--learning-rate", "fast"], "a number from 0 to 1"),
-    (["--on", "ref", "--interleave", "1", "--interleavings", "2"], "not both"),
+    (["--on", "ref", "--interleave", "1", "--interleavings", "2"], "give one of them"),
     (["--on", "ref", "--data", "/dev/null"], "empty"),
     (["--on", "ref", "--set", "optimizer=muon"], "does not run optimizer muon"),
     (["--on", "ref", "--set", "use_distributed_optimizer=true", "--set", "world_size=2",
