@@ -19,7 +19,7 @@ HOST = os.path.join(HERE, "h100_host.yaml")
 # Percent of a step; and of peaks: routing is uneven.
 STEPS = {"m-balanced": 7, "ep2-none": 3, "ep2-balanced": 3, "d-none": 1, "d-deterministic": 1.5,
          "other-d-fp8": 1.5, "fourth-tp2-none": 5, "fifth-d-te-layers": 6.5, "fifth-d-fp8-blockwise": 7.5,
-         "fifth-d-opt-cpu": 13, "fifth-cp2-none": 6}
+         "fifth-d-opt-cpu": 13, "fifth-cp2-none": 6, "fifth-tp2-ub": 5}
 STEPS |= {name: 4 for name in ROWS if name.startswith("fifth-d-") and name not in STEPS}
 PEAK, UNEVEN_PEAK, RESERVED = 0.001, 0.7, 6.5
 SCALES = 0.3  # of each expert's tensors in fp8

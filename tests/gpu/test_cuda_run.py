@@ -81,7 +81,7 @@ def test_contents_op_by_op(offsim, tmp_path):
 @pytest.mark.parametrize("words, message", [
     (["--on", "cuda", "--interleave", 1], "--interleave: error: --on cuda has no such option"),
     (["--on", "ref", "--gpus", 1], "--gpus: error: --on ref has no such option"),
-    (["--on", "cuda", "--contents"], "--contents: error: of what? --record FILE takes them"),
+    (["--on", "cuda", "--contents"], "--contents: error: needs --record FILE, which takes them"),
     (["--on", "ref", "--trace", "x"], "--trace: error: --on ref has no clock; --record FILE takes what its ops write"),
     (["--on", "ref", "--trace-ranks", "0"], "--trace-ranks: error: --on ref has no clock"),
     (["--on", "cuda", "--gpus", 0, "--trace", "x"], "--trace: error: the CPU in place of a GPU has no clock"),
