@@ -46,8 +46,10 @@
  *              leaves, too: each group is needed before its reload begins, and is copied back on the
  *              compute stream. A recomputed group goes to the handler of the newest forward. If that is
  *              another micro-batch's, backward stops with "Chunk mismatch", unless that micro-batch comes
- *              back next, which is not modelled. Not reported upstream as far as known. With offsim's fix
- *              a layer that is recomputed has no groups.
+ *              back next, which is not modelled. A group of norms empties the residual, so that of a
+ *              checkpoint's first layer empties what the layer is recomputed from, and backward stops. Not
+ *              reported upstream as far as known. With offsim's fix a layer that is recomputed has no
+ *              groups.
  *   (in main)  up to 0.19 every view with gaps is gathered into a new tensor before its copy.
  *   PR #3697   up to 0.18 a group that is kept stays on the list of pending ones, whose last one is what a
  *              commit takes: a group that begins before a kept one and commits after it is not offloaded. As
@@ -531,16 +533,45 @@ static bool is_kept_user(const manager *m, const walk *w, instance_id i, uint32_
   return false;
 }
 
+/* Whether a checkpoint has the storage for its recomputation. */
+static bool is_input_of_checkpoint(const chunk_shape *c, uint32_t slot)
+{
+  assert(slot > 0);
+  for (uint32_t e = 1; e < c->entry_count; e++)
+    if (c->entries[e].checkpoint_input && c->entries[e].slot == slot) return true;
+  return false;
+}
+
+static void stop_without_input(const manager *m, instance_id i, uint32_t group)
+{
+  assert(m->has[MEGATRON_RECOMPUTED_GROUP]);
+  const saved_group *g = group_shape(m, i, group);
+
+  diag_error(
+      m->diag, mode_pos(m),
+      "pipeline rank %u: the released code stops in backward: %s of layer %d has emptied the "
+      "input of the layer's checkpoint, from which the layer is recomputed; set offload.mode to "
+      "fixed, or recompute no layer whose modules are offloaded",
+      m->rank->pp_rank, g->name, g->layer);
+}
+
 /* Python variables still refer to these tensors, so their storage is emptied. The released code
  * would empty it even if a kept group uses it, whose backward could then not read it; but in that
  * case it has already stopped with "Chunk mismatch". */
 static void empty_released(const manager *m, walk *w, instance_id i, uint32_t group)
 {
   const saved_group *g = group_shape(m, i, group);
+  const chunk_shape *c = &m->rank->chunks[i % m->rank->chunk_count];
+  bool in_checkpoint = m->has[MEGATRON_RECOMPUTED_GROUP] && !g->recomputed && g->entry_count == 0;
 
   for (uint32_t k = 0; k < 4 && g->released[k] != 0; k++) {
     assert(g->released_elements[k] > 0);
-    if (g->released_elements[k] >= m->min_elements && !is_kept_user(m, w, i, group, g->released[k]))
+    if (g->released_elements[k] < m->min_elements) continue;
+    if (in_checkpoint && is_input_of_checkpoint(c, g->released[k])) {
+      stop_without_input(m, i, group);
+      return;
+    }
+    if (!is_kept_user(m, w, i, group, g->released[k]))
       act_empty_storage(w, i, g->released[k], STREAM_COMPUTE);
   }
 }

@@ -44,3 +44,11 @@ def test_pipelines_stop(offsim, stages, says):
     assert says in done.stderr
     assert "recomputing core_attn of layer 0 for micro-batch 0" in done.stderr
     offsim("predict", *BLOCK, *pipeline, "--set", "mode=fixed", SCENARIO, check=0)
+
+
+def test_a_norm_empties_what_its_layer_is_recomputed_from(offsim):
+    """With an attention that has a norm of its own."""
+    latent = sets("multi_latent_attention=true", "q_lora_rank=64", "kv_lora_rank=64", "qk_layernorm=true")
+    done = offsim("predict", *BLOCK, *latent, "--set", "offload_modules=attn_norm", SCENARIO, check=2)
+    assert "attn_norm of layer 0 has emptied the input of the layer's checkpoint" in done.stderr
+    offsim("predict", *BLOCK, *latent, "--set", "offload_modules=attn_norm", "--set", "mode=fixed", SCENARIO, check=0)
