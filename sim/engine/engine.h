@@ -58,6 +58,12 @@ static inline int64_t op_end_ps(const rank_timeline *t, uint32_t op)
   return op_time_at(&t->ops, op).end_ps;
 }
 
+static inline int64_t op_taken_ps(const rank_timeline *t, uint32_t op)
+{
+  op_time ran = op_time_at(&t->ops, op);
+  return ran.end_ps - ran.start_ps;
+}
+
 /* False after a diag error: the plan deadlocks, and the message says where. */
 bool simulate(timeline *t, const plan *p, const machine *m, const rank_place *places, diag *d);
 /* The same with holds of host threads; `holds`: [rank_count], NULL: none. It does not depend on `threads`,

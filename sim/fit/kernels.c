@@ -36,11 +36,6 @@ static int64_t alone_ps(const kernel_fit *k, uint32_t op)
   return call_time_of(k->f->own, call_of(k, op)).ps;
 }
 
-static int64_t taken_ps(const kernel_fit *k, uint32_t op)
-{
-  return op_end_ps(k->times, op) - op_start_ps(k->times, op);
-}
-
 /* By copies and power: the median of a kind. A single op may take longer, beside another stream's kernel. */
 static void find_stretches(kernel_fit *k)
 {
@@ -49,7 +44,7 @@ static void find_stretches(kernel_fit *k)
     const plan_op *o = &k->rank->ops.items[i];
     if (o->kind != OP_KERNEL || o->stream != STREAM_COMPUTE || alone_ps(k, i) == 0) continue;
     *ARRAY_PUSH(&ppm[call_slowed_kind(call_of(k, i))]) =
-        capped_muldiv(taken_ps(k, i), MILLION, alone_ps(k, i));
+        capped_muldiv(op_taken_ps(k->times, i), MILLION, alone_ps(k, i));
   }
   for (int kind = 0; kind <= SLOWED_KINDS; kind++) {
     k->stretch_ppm[kind] = ppm[kind].count > 0 ? sample_median(&ppm[kind]) : MILLION;
@@ -79,7 +74,7 @@ static void take_match(kernel_fit *k, const match *m)
   fit_row *row = &k->to->rows[class];
   bool is_kernel = class == FIT_GEMM || class == FIT_ATTENTION;
   int64_t measured_ps = 0;
-  int64_t at_base = is_kernel ? expected_ps(k, m->op) : taken_ps(k, m->op);
+  int64_t at_base = is_kernel ? expected_ps(k, m->op) : op_taken_ps(k->times, m->op);
   for (uint32_t i = 0; i < m->count; i++)
     measured_ps += tokens[i].ps;
   row->predicted_ps += at_base;

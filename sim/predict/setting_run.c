@@ -48,17 +48,12 @@ static void add_pageable(op_walk *w, uint32_t buffer, int sign)
   w->out->host_pageable_peak_bytes = max_i64(w->out->host_pageable_peak_bytes, w->pageable_bytes);
 }
 
-static int64_t taken_ps(const op_walk *w, uint32_t op)
-{
-  return op_end_ps(w->times, op) - op_start_ps(w->times, op);
-}
-
 static void add_copy(op_walk *w, uint32_t op)
 {
   rank_prediction *out = w->out;
   const plan_op *o = &w->plan->ops.items[op];
   int64_t bytes = copy_bytes(w->of, w->plan, o);
-  int64_t optimizer_ps = w->in_optimizer ? taken_ps(w, op) : 0;
+  int64_t optimizer_ps = w->in_optimizer ? op_taken_ps(w->times, op) : 0;
   assert(bytes >= 0);
   if (o->kind == OP_D2H) {
     out->d2h_bytes += bytes;
@@ -84,7 +79,7 @@ static uint32_t take_until(op_walk *w, const memory_ops *m, uint32_t k, uint32_t
     } else if (w->times != NULL && o->kind == OP_MARK) {
       w->in_optimizer = w->plan->marks.items[o->arg].kind == MARK_OPTIMIZER;
     } else if (w->times != NULL && o->stream == STREAM_CPU && o->kind == OP_KERNEL) {
-      w->out->host_arithmetic_ps += taken_ps(w, i);
+      w->out->host_arithmetic_ps += op_taken_ps(w->times, i);
       w->took_times = true;
     } else if (w->times != NULL && op_is_copy((op_kind)o->kind)) {
       add_copy(w, i);

@@ -260,7 +260,7 @@ static int64_t kernel_ps(const run *r, const rank_timeline *t, uint32_t from, ui
 {
   int64_t sum = 0;
   for (uint32_t i = from; i < to; i++)
-    if (r->rank->ops.items[i].kind == OP_KERNEL) sum += op_end_ps(t, i) - op_start_ps(t, i);
+    if (r->rank->ops.items[i].kind == OP_KERNEL) sum += op_taken_ps(t, i);
   return sum;
 }
 

@@ -747,7 +747,7 @@ static int64_t run_forward(recurrence *x, uint32_t to, int64_t at)
     const plan_op *o = &x->rank->ops.items[i];
     if (o->kind != OP_KERNEL || o->stream != STREAM_COMPUTE) continue;
     assert_int_equal(op_start_ps(x->times, i), at);
-    at += op_end_ps(x->times, i) - op_start_ps(x->times, i);
+    at += op_taken_ps(x->times, i);
     if (is_module(x, o)) x->commit[site_of(x, o)->layer] = at;
   }
   return at;
@@ -782,7 +782,7 @@ static void check_backward(recurrence *x, uint32_t from, int64_t at, int64_t rat
     if (is_module(x, o) && !entered[layer] && (uint32_t)layer + 1 < x->layers)
       at = max_i64(at, x->h2d_end[layer]);
     assert_near(op_start_ps(x->times, i), at, x->ticks);
-    at += op_end_ps(x->times, i) - op_start_ps(x->times, i);
+    at += op_taken_ps(x->times, i);
     if (!is_module(x, o)) continue;
     entered[layer] = true;
     if (module_follows(x, i + 1, layer) || layer == 0) continue;

@@ -72,7 +72,7 @@ static passes passes_of(const run *r, const rank_timeline *t)
     if (o->kind != OP_KERNEL || o->stream != STREAM_COMPUTE) continue;
     int32_t layer = layer_of(r, o);
     if (layer != OUTSIDE) {
-      p.layer_ps[pass][layer] += op_end_ps(t, i) - op_start_ps(t, i);
+      p.layer_ps[pass][layer] += op_taken_ps(t, i);
       if (p.begin_ps[pass] < 0) p.begin_ps[pass] = op_start_ps(t, i);
     } else if (before != OUTSIDE) {
       p.end_ps[pass] = op_start_ps(t, i);

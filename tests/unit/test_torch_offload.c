@@ -100,8 +100,7 @@ static passes time_at(const run *r, int64_t bytes_per_us, arena *a)
     const plan_op *o = &r->rank->ops.items[i];
     if (begins(r, o, MARK_BACKWARD)) pass = BACKWARD;
     if (begins(r, o, MARK_FINISH) || begins(r, o, MARK_OPTIMIZER)) break;
-    if (o->kind == OP_KERNEL)
-      p.kernels_ps[pass] += op_end_ps(&t.ranks[0], i) - op_start_ps(&t.ranks[0], i);
+    if (o->kind == OP_KERNEL) p.kernels_ps[pass] += op_taken_ps(&t.ranks[0], i);
     if (o->stream == STREAM_COMPUTE && o->kind != OP_ALLOC && o->kind != OP_FREE)
       p.end_ps[pass] = op_end_ps(&t.ranks[0], i);
   }
