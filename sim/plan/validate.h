@@ -47,7 +47,7 @@ typedef struct seen_parts {
   int64_t
       edge; /* the first place but 0 where a part begins or ends that does not turn; 0: there is none */
   int64_t bytes;  /* of each part that turns */
-  uint8_t turned; /* over so many ranks; 0: no part turns */
+  uint8_t turned; /* ranks around which they turn; 0: none turns */
 } seen_parts;
 
 typedef struct plan_validator {

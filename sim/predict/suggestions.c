@@ -21,8 +21,8 @@ typedef enum source_kind {
   FROM_SYSTEMS /* every offload system, with all modules that the model has */
 } source_kind;
 
-/* The one table of what is tried; what mostly saves much is first, for a search that ends early. Full
- * recomputation takes the place of Megatron-LM's offloading (sim/offload/megatron.c says why).
+/* The changes that are tried. Those that usually save most come first, as a search may end early. Full
+ * recomputation replaces Megatron-LM's offloading (sim/offload/megatron.c says why).
  * `sets`: with blanks between them. */
 static const struct source {
   const char *name; /* but of FROM_SETS with %s for the value */
