@@ -45,6 +45,15 @@ typedef struct sweeping {
   diag *diag;
 } sweeping;
 
+/* Returns false. Several threads may fail; one of their reasons stays. */
+static bool fail(sweeping *x, const diag *why)
+{
+  pthread_mutex_lock(&x->lock);
+  *x->diag = *why;
+  pthread_mutex_unlock(&x->lock);
+  return false;
+}
+
 /* NULL after a resource was refused. What the rules refuse is an answer. */
 static const void *predict_row(void *of, uint32_t index, size_t *bytes, arena *a)
 {
@@ -64,9 +73,7 @@ static const void *predict_row(void *of, uint32_t index, size_t *bytes, arena *a
   if (!diag_ok(&quiet)) row.reason = candidate_refusal(&quiet, a);
   recent_plans_keep(x->recent, own, found, diag_ok(&quiet));
   if (!diag_is_refusal(&quiet)) return pack(&row, bytes, a);
-  pthread_mutex_lock(&x->lock);
-  *x->diag = quiet;
-  pthread_mutex_unlock(&x->lock);
+  fail(x, &quiet);
   return NULL;
 }
 
@@ -74,13 +81,15 @@ static bool take_row(void *of, uint32_t index, const void *packed, size_t bytes)
 {
   sweeping *x = of;
   const sweep_row row = unpack(x->of->space, index, packed, bytes);
-  return x->to->take(x->to->to, &row, x->diag);
+  diag own = { 0 };
+  return x->to->take(x->to->to, &row, &own) || fail(x, &own);
 }
 
 static bool settle(void *of)
 {
   sweeping *x = of;
-  return x->to->settle(x->to->to, x->diag);
+  diag own = { 0 };
+  return x->to->settle(x->to->to, &own) || fail(x, &own);
 }
 
 bool sweep_run(const sweep *w, const sweep_taker *to, diag *d)

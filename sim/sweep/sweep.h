@@ -19,7 +19,8 @@ typedef bool sweep_take(void *to, const sweep_row *row, diag *d);
 typedef struct sweep_taker {
   void *to;
   sweep_take *take;
-  bool (*settle)(void *to, diag *d); /* no further row waits; as `take` */
+  bool (*settle)(void *to,
+                 diag *d); /* after some calls of `take`, and beside later ones (deal.h) */
 } sweep_taker;
 
 typedef struct sweep {

@@ -17,10 +17,13 @@ typedef struct range {
 
 typedef struct dealer {
   const deal *of;
-  uint32_t threads;     /* of all processes */
-  uint32_t next;        /* piece that no thread has */
-  bool over;            /* ended before its time */
-  pthread_mutex_t lock; /* of both, and of the calls of `take` and `settle` */
+  uint32_t threads;        /* of all processes */
+  uint32_t next;           /* piece that no thread has */
+  bool over;               /* ended before its time */
+  uint64_t taken, settled; /* calls of `take`, and those of them before a `settle` that has ended */
+  bool settling;
+  pthread_cond_t settle_ended;
+  pthread_mutex_t lock; /* of all these, and of the calls of `take` */
 } dealer;
 
 enum {
@@ -55,6 +58,50 @@ static range next_pieces(dealer *x)
   return r;
 }
 
+static void init_locks(dealer *x)
+{
+  pthread_mutex_init(&x->lock, NULL);
+  pthread_cond_init(&x->settle_ended, NULL);
+}
+
+static void destroy_locks(dealer *x)
+{
+  pthread_cond_destroy(&x->settle_ended);
+  pthread_mutex_destroy(&x->lock);
+}
+
+/* Called with the lock, which others may take meanwhile: afterwards what was taken before is settled. One
+ * call of `settle`, which may wait for a disk, serves all threads that came during the call before. */
+static void settle(dealer *x)
+{
+  const deal *of = x->of;
+  const uint64_t own = x->taken;
+  while (of->settle != NULL && x->settled < own) {
+    if (x->settling) {
+      pthread_cond_wait(&x->settle_ended, &x->lock);
+      continue;
+    }
+    const uint64_t before = x->taken;
+    x->settling = true;
+    pthread_mutex_unlock(&x->lock);
+    bool ok = of->settle(of->context);
+    pthread_mutex_lock(&x->lock);
+    x->settling = false;
+    x->settled = before;
+    x->over = x->over || !ok;
+    pthread_cond_broadcast(&x->settle_ended);
+  }
+}
+
+/* With the lock. */
+static void take(dealer *x, uint32_t piece, const void *result, size_t bytes)
+{
+  const deal *of = x->of;
+  if (x->over) return;
+  x->over = !of->take(of->context, piece, result, bytes);
+  x->taken++;
+}
+
 /* ---- threads of process 0 ---- */
 
 static void end(dealer *x)
@@ -67,11 +114,9 @@ static void end(dealer *x)
 /* False: the deal has ended. */
 static bool take_own(dealer *x, uint32_t piece, const void *result, size_t bytes)
 {
-  const deal *of = x->of;
   pthread_mutex_lock(&x->lock);
-  if (!x->over)
-    x->over = !of->take(of->context, piece, result, bytes) ||
-              (of->settle != NULL && !of->settle(of->context));
+  take(x, piece, result, bytes);
+  settle(x);
   bool goes_on = !x->over;
   pthread_mutex_unlock(&x->lock);
   return goes_on;
@@ -125,11 +170,11 @@ static bool deal_alone(const deal *of)
   dealer x = { .of = of, .threads = of->threads };
   uint32_t others = (of->threads < of->count ? of->threads : of->count);
   pthread_t *threads = room_for_threads(of->threads);
-  pthread_mutex_init(&x.lock, NULL);
+  init_locks(&x);
   uint32_t started = others > 1 ? start(threads, others - 1, work_here, &x) : 0;
   work_here(&x);
   join(threads, started);
-  pthread_mutex_destroy(&x.lock);
+  destroy_locks(&x);
   return !x.over;
 }
 
@@ -255,18 +300,17 @@ static void work_in_process(dealer *x)
 
 /* ---- process 0 beside others ---- */
 
-static bool take_results(dealer *x, const char *at, const char *end)
+static void take_results(dealer *x, const char *at, const char *end)
 {
-  const deal *of = x->of;
   while (at < end) {
     result_head head;
     memcpy(&head, at, sizeof head);
     at += sizeof head;
-    assert(head.piece < of->count && (size_t)(end - at) >= head.bytes);
-    if (!of->take(of->context, head.piece, at, head.bytes)) return false;
+    assert(head.piece < x->of->count && (size_t)(end - at) >= head.bytes);
+    take(x, head.piece, at, head.bytes);
     at += head.bytes;
   }
-  return of->settle == NULL || of->settle(of->context);
+  settle(x);
 }
 
 /* Returns whether the thread that sent it has gone. */
@@ -276,7 +320,7 @@ static bool answer(dealer *x, const message *m, int source, int tag)
   assert(m->count >= sizeof wants);
   memcpy(&wants, m->items, sizeof wants);
   pthread_mutex_lock(&x->lock);
-  if (!x->over) x->over = !take_results(x, m->items + sizeof wants, m->items + m->count);
+  take_results(x, m->items + sizeof wants, m->items + m->count);
   range r = wants ? next_range(x) : (range){ 0 };
   pthread_mutex_unlock(&x->lock);
   if (wants) MPI_Send(&r, sizeof r, MPI_BYTE, source, tag, MPI_COMM_WORLD);
@@ -319,12 +363,12 @@ static bool deal_to_all(const deal *of)
   int64_t threads = of->threads;
   world_add(&threads, 1);
   x.threads = (uint32_t)threads;
-  pthread_mutex_init(&x.lock, NULL);
+  init_locks(&x);
   if (world_of().number == 0)
     work_and_answer(&x);
   else
     work_in_process(&x);
-  pthread_mutex_destroy(&x.lock);
+  destroy_locks(&x);
   return !x.over;
 }
 

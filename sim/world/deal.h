@@ -26,8 +26,8 @@ typedef struct deal {
   const void *(*work)(void *context, uint32_t piece, size_t *bytes, arena *a);
   /* Process 0, one call at a time, by any thread. False ends the deal. */
   bool (*take)(void *context, uint32_t piece, const void *result, size_t bytes);
-  /* Process 0, after some calls of `take`: no further result waits. False ends the deal. May be
-   * NULL. */
+  /* Process 0, after some calls of `take`: a thread that has taken gets its next piece only after a
+   * call that began later. One call at a time, beside calls of `take`. False ends the deal. May be NULL. */
   bool (*settle)(void *context);
 } deal;
 
