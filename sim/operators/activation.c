@@ -62,6 +62,15 @@ static ref half_of(emitter *e, dtype type, const graph_node *n, ref x, int half)
                       (int64_t[]){ n->dims[INPUTS], 1 });
 }
 
+static void emit_linear_half(emitter *e, dtype type, const graph_node *n, ref x, ref linear)
+{
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_UP_FORWARD,
+                              .type = type,
+                              .dims = { n->dims[ROWS], n->dims[OUTPUTS] } },
+              (ref[]){ x, 0 }, (ref[]){ linear, 0 });
+}
+
 static void gated_forward(emitter *e, const graph *g, const graph_node *n)
 {
   assert(n->dims[INPUTS] == 2 * n->dims[OUTPUTS]);
@@ -71,9 +80,10 @@ static void gated_forward(emitter *e, const graph *g, const graph_node *n)
   ref act = emit_output(e, n->outputs[0]);
   emit_activation(e, KERNEL_ACTIVATION_FORWARD, type, n, n->dims[OUTPUTS], false,
                   (ref[]){ half_of(e, type, n, x, ACTIVATED), 0 }, (ref[]){ act, 0 });
+  ref linear = n->flags ? emit_output(e, n->outputs[2]) : half_of(e, type, n, x, LINEAR);
+  if (n->flags) emit_linear_half(e, type, n, x, linear);
   emit_memory_kernel(e, KERNEL_MULTIPLY, type, n->dims[ROWS] * n->dims[OUTPUTS],
-                     (ref[]){ act, half_of(e, type, n, x, LINEAR), 0 },
-                     (ref[]){ emit_output(e, n->outputs[1]), 0 });
+                     (ref[]){ act, linear, 0 }, (ref[]){ emit_output(e, n->outputs[1]), 0 });
 }
 
 /* Each half has its own gradient; chunk's backward joins them. */
@@ -84,13 +94,13 @@ static void gated_backward(emitter *e, const graph *g, const graph_node *n)
   dtype type = type_of(g, n->inputs[0]);
   ref x = emit_saved(e, 0);
   ref act = emit_saved(e, 1);
+  ref linear = n->flags ? emit_saved(e, 2) : half_of(e, type, n, x, LINEAR);
   ref glinear =
       emit_temporary(e, "linear_gradient", type, n->dims[0], n->dims[2], 0, 0, CLASS_TRANSIENT);
   ref gact =
       emit_temporary(e, "gate_gradient", type, n->dims[0], n->dims[2], 0, 0, CLASS_TRANSIENT);
   emit_memory_kernel(e, KERNEL_MULTIPLY_BACKWARD, type, n->dims[ROWS] * n->dims[OUTPUTS],
-                     (ref[]){ gy, act, half_of(e, type, n, x, LINEAR), 0 },
-                     (ref[]){ gact, glinear, 0 });
+                     (ref[]){ gy, act, linear, 0 }, (ref[]){ gact, glinear, 0 });
   ref gglu =
       emit_temporary(e, "activation_gradient", type, n->dims[0], n->dims[2], 0, 0, CLASS_TRANSIENT);
   emit_activation(e, KERNEL_ACTIVATION_BACKWARD, type, n, n->dims[OUTPUTS], false,

@@ -183,7 +183,8 @@ extern const operator_kind operator_roll;
 extern const operator_kind operator_activation;
 /*
  * GATED_ACTIVATION: the unfused act(a) * b.
- *   in: x    out: act, y    saved: x, act    dims: as above
+ *   in: x    out: act, y [, linear]    saved: x, act [, linear]    dims: as above
+ *   flags: 1 = act(a) * (b + offset), whose offset is 0: the sum `linear` is a new tensor
  */
 extern const operator_kind operator_gated_activation;
 

@@ -51,18 +51,24 @@ tensor_id add_bias(graph *g, const char *name, tensor_id x, tensor_id bias)
   return y;
 }
 
-/* act(a) * b over the two halves: the product saves act(a) and, as views, the halves. */
+/* act(a) * b over the two halves. The function saves its half as a view, the product its factors: act(a),
+ * and b as a view, or, since Megatron-LM has an offset (2e29a5e1), b + 0. */
 static tensor_id gated_apart(graph *g, const settings *s, tensor_id x, int64_t outputs)
 {
+  bool adds_offset = megatron_is_from(s, 20250909, 2025, 9);
   tensor_id act = with_last_dimension(g, "gate", x, outputs);
   tensor_id y = with_last_dimension(g, "activation", x, outputs);
+  tensor_id linear = adds_offset ? with_last_dimension(g, "linear", x, outputs) : 0;
   graph_node *n = graph_add(g, &operator_gated_activation);
+  n->flags = adds_offset;
   set_row_dims(g, s, n, x, outputs);
   node_input(n, x);
   node_output(n, act);
   node_output(n, y);
+  node_output(n, linear);
   node_save(n, x);
   node_save(n, act);
+  node_save(n, linear);
   return y;
 }
 
