@@ -409,8 +409,9 @@ static inline bool op_runs_on_stream(op_kind kind)
  * the CPU's caches, and the loop's other accesses hide from the CPU that it reads them in order. */
 static inline void prefetch_ops(const rank_plan *r, uint32_t at)
 {
-  const uint32_t ahead = 64;
-  __builtin_prefetch(&r->ops.items[r->ops.count - at > ahead ? at + ahead : at]);
+  const uintptr_t ahead = 64 * sizeof(plan_op);
+  uintptr_t there = (uintptr_t)&r->ops.items[at] + ahead;
+  __builtin_prefetch((const void *)there); /* does nothing where the ops have ended */
 }
 
 /* Whether the op has operands and works on buffers. */
