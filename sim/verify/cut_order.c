@@ -55,36 +55,31 @@ static bool knowledge_moves(order_turn *t, const knowledge *x, const knowledge *
          others_move(t, x->others, y->others);
 }
 
-/* The stream's last op up to `op` that counts as done; NO_OP: none. */
-static uint32_t last_work(const rank_plan *r, uint32_t op)
-{
-  uint8_t stream = r->ops.items[op].stream;
-  for (uint32_t i = op + 1; i-- > 0;)
-    if (r->ops.items[i].stream == stream && op_works((op_kind)r->ops.items[i].kind)) return i;
-  return NO_OP;
-}
-
 /* What a stream itself has done by its ops `before` and `after`. */
 static bool work_moves(order_turn *t, uint32_t before, uint32_t after)
 {
-  const rank_plan *r = &t->of->plan->ranks[t->rank];
-  uint32_t x = last_work(r, before), y = last_work(r, after);
-  if (x == NO_OP) return true;
-  if (y == NO_OP) return false;
-  return move_known(&t->of->cuts[t->rank].moves, x, y);
+  if (before == NO_OP) return true;
+  return after != NO_OP && move_known(&t->of->cuts[t->rank].moves, before, after);
 }
 
-/* Of each stream and the host thread: the last op before op `end`, from op `begin` on; NO_OP: none. */
-static void last_ops(const rank_plan *r, uint32_t streams, uint32_t begin, uint32_t end,
-                     uint32_t last[STREAMS])
+/* By stream, and of the host thread; NO_OP: none. */
+typedef struct last_ops {
+  uint32_t any[STREAMS], work[STREAMS]; /* work: that counts as done */
+} last_ops;
+
+/* From those before op `begin` to those before op `end`. */
+static void find_last_ops(last_ops *last, const rank_plan *r, uint32_t streams, uint32_t begin,
+                          uint32_t end)
 {
-  uint32_t missing = streams | 1u << STREAM_HOST;
-  memset(last, 0xff, STREAMS * sizeof *last);
-  for (uint32_t i = end; i-- > begin && missing != 0;) {
+  uint32_t of_any = streams | 1u << STREAM_HOST, of_work = streams;
+  for (uint32_t i = end; i-- > begin && (of_any | of_work) != 0;) {
     const plan_op *o = &r->ops.items[i];
-    uint32_t s = op_runs_on_stream((op_kind)o->kind) ? o->stream : STREAM_HOST;
-    if (missing >> s & 1) last[s] = i;
-    missing &= ~(UINT32_C(1) << s);
+    uint32_t s = actor_stream(o), bit = UINT32_C(1) << s;
+    if (of_any & bit) last->any[s] = i;
+    of_any &= ~bit;
+    if (!(of_work & bit) || !op_works((op_kind)o->kind)) continue;
+    last->work[s] = i;
+    of_work &= ~bit;
   }
 }
 
@@ -93,15 +88,16 @@ static bool streams_repeat(order_turn *t)
 {
   const rank_plan *r = &t->of->plan->ranks[t->rank];
   const rank_cut *c = &t->of->cuts[t->rank];
-  uint32_t before[STREAMS], after[STREAMS];
-  last_ops(r, t->order->streams, 0, turn_before(c), before);
-  last_ops(r, t->order->streams, turn_before(c), c->at, after);
+  last_ops before, after;
+  memset(&before, 0xff, sizeof before);
+  find_last_ops(&before, r, t->order->streams, 0, turn_before(c));
+  after = before;
+  find_last_ops(&after, r, t->order->streams, turn_before(c), c->at);
   for (uint32_t s = 0; s < STREAMS; s++) {
-    if (after[s] == NO_OP) after[s] = before[s];
-    if (after[s] == NO_OP) continue;
-    if (before[s] == NO_OP ||
-        !knowledge_moves(t, known_at(t->order, s, before[s]), known_at(t->order, s, after[s]), s) ||
-        (s != STREAM_HOST && !work_moves(t, before[s], after[s])))
+    uint32_t x = before.any[s], y = after.any[s];
+    if (y == NO_OP) continue;
+    if (x == NO_OP || !knowledge_moves(t, known_at(t->order, s, x), known_at(t->order, s, y), s) ||
+        !work_moves(t, before.work[s], after.work[s]))
       return false;
   }
   return true;

@@ -398,8 +398,8 @@ static bool run_rank(ordering *o, rank_state *r)
   bool any = false, moved = true;
   while (moved) {
     moved = run_host(o, r);
-    for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
-      moved |= run_actor(o, r, s);
+    for (uint32_t left = r->out->streams; left != 0; left &= left - 1)
+      moved |= run_actor(o, r, (uint32_t)__builtin_ctz(left));
     any |= moved;
   }
   return any;
