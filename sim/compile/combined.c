@@ -220,10 +220,10 @@ void combined_leave(walk *w, instance_id i, uint32_t layer, uint32_t buffer)
 static bool keep_one(walk *w, held_buffers *left, int64_t bytes)
 {
   for (uint32_t i = 0; i < left->count; i++) {
-    plan_buffer *b = &w->rank->buffers.items[left->items[i]];
+    const plan_buffer *b = &w->rank->buffers.items[left->items[i]];
     assert(walk_references(w, left->items[i]) > 0);
     if (b->bytes != bytes) continue;
-    b->purpose = CLASS_RETAINED;
+    walk_retain(w, left->items[i]);
     left->items[i] = left->items[--left->count];
     return true;
   }

@@ -110,6 +110,7 @@ static void walk_release(walk *w)
   ARRAY_FREE(&w->references);
   ARRAY_FREE(&w->host_keys);
   ARRAY_FREE(&w->batches);
+  ARRAY_FREE(&w->retained);
   arena_release(&w->of_instances);
 }
 
@@ -164,6 +165,10 @@ static bool compile_rank(compilation *c, const settings *s, plan *p, uint32_t pp
   }
   c->copied_turns[pp_rank] = walk_rank(&w);
   if (c->iteration == ITERATION_STEADY) mark_graphs(s, p, w.rank);
+  if (w.rank->repeat.turns > 0) /* while the CPU's caches have its ops */
+    plan_extend_repeats_of(p, pp_rank, &w.retained);
+  else
+    plan_find_repeats_of(p, pp_rank);
   c->defects[pp_rank] = defects_of(&w, a);
   for (uint32_t k = 0; k < w.chunk_count; k++)
     c->groups[pp_rank] += (w.programs[k]->groups.count - 1) * s->derived.num_microbatches;
@@ -215,11 +220,6 @@ static void compile_group(void *context, uint32_t index)
   for (uint32_t r = g->first; r < g->end; r++) {
     if (r > g->first) reserve_as(&ranks[r], &ranks[r - 1]);
     if (!compile_rank(g->compiled, g->settings, g->tables, r, g->memory, g->errors)) return;
-    /* While the CPU's caches have its ops. */
-    if (ranks[r].repeat.turns > 0)
-      plan_extend_repeats_of(g->tables, r);
-    else
-      plan_find_repeats_of(g->tables, r);
     trim_rank(&ranks[r]);
   }
 }

@@ -103,10 +103,10 @@ void frames_end(walk *w)
 static bool leave_one(walk *w, held_buffers *held, int64_t bytes)
 {
   for (uint32_t i = 0; i < held->count; i++) {
-    plan_buffer *b = &w->rank->buffers.items[held->items[i]];
+    const plan_buffer *b = &w->rank->buffers.items[held->items[i]];
     assert(walk_references(w, held->items[i]) > 0);
     if (b->bytes != bytes || (w->references.items[held->items[i]] & REFERENCE_EMPTIED)) continue;
-    b->purpose = CLASS_RETAINED;
+    walk_retain(w, held->items[i]);
     held->items[i] = held->items[--held->count];
     return true;
   }
@@ -125,7 +125,7 @@ void frames_release(walk *w)
   assert(w->held_gradient.count == 0 && w->held_to_end.count == 0 && "frames_end came before");
   release(w, &w->held_by_popped);
   for (uint32_t i = 0; i < w->batches.count; i++)
-    w->rank->buffers.items[w->batches.items[i]].purpose = CLASS_RETAINED;
+    walk_retain(w, w->batches.items[i]);
   combined_end(w);
   attributes_end(w);
 }

@@ -308,18 +308,7 @@ static void move_references(const renamed_turns *r, walk *w, const turn_begin *n
 
 /* ---- the part that repeats ----------------------------------------------------------------------- */
 
-/* Of the ids that the turns use: the ids a turn earlier. Takes `r->used`. */
-static id_array earlier_ids(renaming *r, uint32_t taken)
-{
-  id_array ids = r->used;
-  uint32_t first = ids.count, *to = ARRAY_EXTEND(&ids, taken);
-  for (uint32_t i = 0; i < taken; i++)
-    to[i] = first + i - r->growth;
-  r->used = (id_array){ 0 };
-  return ids;
-}
-
-/* If it is longer than the one before. */
+/* If it is longer than the one before. Takes what the turns use. */
 static void tell_repeat(renamed_turns *r, rank_plan *rank, uint32_t first)
 {
   const plan_part *t = &r->of_turn;
@@ -332,8 +321,9 @@ static void tell_repeat(renamed_turns *r, rank_plan *rank, uint32_t first)
                                 .messages = r->messages,
                                 .buffers = t->buffers,
                                 .events = t->events,
-                                .earlier_buffers = earlier_ids(&r->buffers, r->turns * t->buffers),
-                                .earlier_events = earlier_ids(&r->events, r->turns * t->events) };
+                                .earlier_buffers = r->buffers.used,
+                                .earlier_events = r->events.used };
+  r->buffers.used = r->events.used = (id_array){ 0 };
 }
 
 void turns_write(renamed_turns *r, walk *w, const turn_begin *before, turn_begin *now)

@@ -35,6 +35,13 @@ void walk_fill(walk *w, uint32_t buffer)
   w->rank->buffers.items[buffer].filled = 1;
 }
 
+void walk_retain(walk *w, uint32_t buffer)
+{
+  assert(buffer < w->rank->buffers.count);
+  w->rank->buffers.items[buffer].purpose = CLASS_RETAINED;
+  *ARRAY_PUSH(&w->retained) = buffer;
+}
+
 void walk_mark_stream(walk *w, uint32_t buffer, plan_stream stream)
 {
   uint32_t bit = REFERENCE_MARK_SHIFT + (uint32_t)walk_stream(w, stream);

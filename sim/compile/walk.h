@@ -124,6 +124,7 @@ struct walk {
   bool exchanges_of_pair;
   held_buffers held_by_popped, held_gradient, held_to_end;
   operand_array batches; /* frames.c: what the data iterator keeps of the step */
+  id_array retained;     /* buffers that the step leaves as CLASS_RETAINED */
   instance_id last_forward, first_steady;
   deferred_array deferred;          /* deferred.c: products that wait for the end of the schedule */
   operand_array stashed;            /* deferred.c: the buffers that they read */
@@ -239,6 +240,8 @@ static inline void walk_drop_reference(walk *w, uint32_t buffer)
   if ((--*references & (REFERENCE_COUNT | REFERENCE_EMPTIED)) == 0) walk_free(w, buffer);
 }
 
+/* The step leaves the buffer as CLASS_RETAINED. */
+void walk_retain(walk *w, uint32_t buffer);
 /* record_stream: when the buffer's last reference dies, its block is marked as used by `stream`. */
 void walk_mark_stream(walk *w, uint32_t buffer, plan_stream stream);
 /* The host waits for what was issued on the stream. */

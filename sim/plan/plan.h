@@ -304,8 +304,9 @@ typedef struct plan_repeat {
   /* By how much ids grow from turn to turn: of marks, messages, buffers that a turn takes and events that it
    * records. */
   uint32_t marks, messages, buffers, events;
-  id_array earlier_buffers; /* by buffer: the one in its place a turn earlier, itself if it stays */
-  id_array earlier_events;  /* by event */
+  /* By id, of those that are taken before the first turn ends: the one in its place a turn earlier, itself if
+   * it stays. Ids that later turns take have grown evenly. */
+  id_array earlier_buffers, earlier_events;
 } plan_repeat;
 
 typedef struct rank_plan {

@@ -15,6 +15,13 @@ uint32_t buffers_before(const rank_plan *r, uint32_t at)
   return r->buffers.count;
 }
 
+uint32_t events_before(const rank_plan *r, uint32_t at)
+{
+  for (uint32_t i = at; i < r->ops.count; i++)
+    if (r->ops.items[i].kind == OP_RECORD) return r->ops.items[i].arg;
+  return r->events;
+}
+
 /* ---- how far the marks repeat ------------------------------------------------------------------- */
 
 /* Marks are in the order of their ops, from 1 on. Mark i is mark i - period of a later micro-batch. */
@@ -243,6 +250,20 @@ static comparison comparison_new(const plan *p, const rank_plan *r, const turn_b
                        .microbatches = marks[now->arg].microbatch - marks[before->arg].microbatch };
 }
 
+static void keep_first_of(id_array *ids, uint32_t count)
+{
+  assert(count <= ids->count);
+  ids->count = count;
+  ARRAY_TRIM(ids);
+}
+
+/* All others have grown evenly. */
+static void keep_ids_of_first_turn(const rank_plan *r, plan_repeat *found)
+{
+  keep_first_of(&found->earlier_buffers, buffers_before(r, found->first) + found->buffers);
+  keep_first_of(&found->earlier_events, events_before(r, found->first) + found->events);
+}
+
 /* The longest run of ops that repeat, around op `middle.now`, cut to whole turns. */
 static void find_turns(plan_repeat *found, const plan *p, const rank_plan *r, turn_begin middle)
 {
@@ -274,6 +295,16 @@ void plan_forget_repeat(rank_plan *r)
   r->repeat = (plan_repeat){ 0 };
 }
 
+static void keep_long_repeat(rank_plan *r)
+{
+  if (r->repeat.turns < FEWEST_TURNS) {
+    plan_forget_repeat(r);
+    return;
+  }
+  assert(repeat_end(&r->repeat) <= r->ops.count);
+  keep_ids_of_first_turn(r, &r->repeat);
+}
+
 void plan_find_repeats_of(plan *p, uint32_t rank)
 {
   assert(rank < p->rank_count);
@@ -284,8 +315,7 @@ void plan_find_repeats_of(plan *p, uint32_t rank)
   turn_begin begin = { op_of_mark(&r->ops, middle + period), op_of_mark(&r->ops, middle) };
   if (begin.before == NO_ID || begin.now == NO_ID || begin.before >= begin.now) return;
   find_turns(&r->repeat, p, r, begin);
-  if (r->repeat.turns < FEWEST_TURNS) plan_forget_repeat(r);
-  assert(r->repeat.turns == 0 || repeat_end(&r->repeat) <= r->ops.count);
+  keep_long_repeat(r);
 }
 
 static void find_in_rank(void *context, uint32_t rank)
@@ -309,33 +339,44 @@ static uint32_t mark_after(const rank_plan *r, uint32_t at)
   return r->ops.items[at].arg;
 }
 
-/* What an iteration leaves in memory gets another purpose in the end. Cuts the turns off in which there is
- * such a buffer. */
-static void cut_changed(const rank_plan *r, plan_repeat *known)
+/* How many buffers the rank has had when the known turns end. */
+static uint32_t end_of_ids(const id_array *earlier, uint32_t growth, uint32_t turns)
 {
-  uint32_t taken = known->buffers, end = known->earlier_buffers.count;
-  uint32_t first = end - (known->turns - 1) * taken, at = first;
-  const plan_buffer *buffers = r->buffers.items;
-  while (at < end && buffers[at].purpose == buffers[at - taken].purpose)
-    at++;
-  if (at == end) return;
-  uint32_t kept = (at - first) / taken, cut = known->turns - 1 - kept;
-  known->turns -= cut;
-  known->earlier_buffers.count -= cut * taken;
-  known->earlier_events.count -= cut * known->events;
-  assert(known->turns >= 1);
+  return earlier->count + (turns - 1) * growth;
 }
 
-/* Adds ids up to `count`, none of which has been met. Returns the reverse. */
-static id_array extend_and_reverse(id_array *earlier, uint32_t count)
+/* Cuts the turns off from the first on in which a buffer has another purpose than a turn before. */
+static void cut_changed(const rank_plan *r, plan_repeat *known, const id_array *changed)
 {
-  id_array all = ids_new(count), later = ids_new(count);
-  for (uint32_t i = 0; i < earlier->count; i++) {
-    all.items[i] = earlier->items[i];
-    if (all.items[i] != NO_ID) later.items[all.items[i]] = i;
-  }
-  ARRAY_FREE(earlier);
-  *earlier = all;
+  uint32_t taken = known->buffers, first = known->earlier_buffers.count;
+  uint32_t end = end_of_ids(&known->earlier_buffers, taken, known->turns), at = end;
+  const plan_buffer *buffers = r->buffers.items;
+  for (uint32_t i = 0; i < changed->count; i++)
+    for (uint32_t k = 0; k < 2; k++) {
+      uint32_t b = changed->items[i] + k * taken;
+      if (b >= first && b < at && buffers[b].purpose != buffers[b - taken].purpose) at = b;
+    }
+  if (at < end) known->turns = 1 + (at - first) / taken;
+}
+
+static void put_rising(uint32_t *to, uint32_t count, uint32_t from)
+{
+  for (uint32_t i = 0; i < count; i++)
+    to[i] = from + i;
+}
+
+/* Of `count` ids, in the known turns; those that come after them have not been met. Extends `earlier` and
+ * returns the reverse. */
+static id_array extend_and_reverse(id_array *earlier, uint32_t growth, uint32_t turns,
+                                   uint32_t count)
+{
+  uint32_t first = earlier->count, grown = end_of_ids(earlier, growth, turns) - first;
+  id_array later = ids_new(count);
+  for (uint32_t i = 0; i < first; i++)
+    if (earlier->items[i] != NO_ID) later.items[earlier->items[i]] = i;
+  put_rising(ARRAY_EXTEND(earlier, count - first), grown, first - growth);
+  put_rising(later.items + first - growth, grown, first);
+  memset(earlier->items + first + grown, 0xff, (count - first - grown) * sizeof *earlier->items);
   return later;
 }
 
@@ -347,7 +388,7 @@ static bool is_in_middle(const rank_plan *r, const plan_repeat *known)
   return first <= middle && middle + known->marks < end;
 }
 
-void plan_extend_repeats_of(plan *p, uint32_t rank)
+void plan_extend_repeats_of(plan *p, uint32_t rank, const id_array *changed)
 {
   rank_plan *r = &p->ranks[rank];
   plan_repeat *known = &r->repeat;
@@ -358,9 +399,11 @@ void plan_extend_repeats_of(plan *p, uint32_t rank)
   }
   const plan_mark *mark = &r->marks.items[mark_after(r, known->first + known->ops)];
   uint32_t microbatches = mark->microbatch - (mark - known->marks)->microbatch;
-  cut_changed(r, known);
-  id_array later_buffers = extend_and_reverse(&known->earlier_buffers, r->buffers.count);
-  id_array later_events = extend_and_reverse(&known->earlier_events, r->events);
+  cut_changed(r, known, changed);
+  id_array later_buffers =
+      extend_and_reverse(&known->earlier_buffers, known->buffers, known->turns, r->buffers.count);
+  id_array later_events =
+      extend_and_reverse(&known->earlier_events, known->events, known->turns, r->events);
   comparison c = { .plan = p,
                    .rank = r,
                    .ops = known->ops,
@@ -379,7 +422,7 @@ void plan_extend_repeats_of(plan *p, uint32_t rank)
   known->turns = (end - known->first) / known->ops;
   known->messages = c.messages;
   known->events = c.recorded;
-  if (known->turns < FEWEST_TURNS) plan_forget_repeat(r);
+  keep_long_repeat(r);
   ARRAY_FREE(&later_buffers);
   ARRAY_FREE(&later_events);
 }

@@ -16,7 +16,7 @@
  *
  * Ids of buffers that the part takes grow by `buffers`, of events that it records by `events`. What a turn
  * takes over from the warm-up is renamed too, but its ids grow by less: there a turn is only a forward.
- * Renaming is one to one: where the part uses buffer b, the turn before uses earlier_buffers[b], which is
+ * Renaming is one to one: where the part uses buffer b, the turn before uses earlier_buffer(b), which is
  * the earlier buffer of b alone; NO_ID for buffers that only the first turn uses.
  */
 #ifndef OFFSIM_SIM_PLAN_REPEATS_H
@@ -33,14 +33,32 @@ enum { FEWEST_TURNS = 4 };
  * no repeats. */
 void plan_find_repeats(plan *p, uint32_t threads);
 void plan_find_repeats_of(plan *p, uint32_t rank);
-/* The same, if the rank's `repeat` has turns that are known to repeat: only ops around them are compared. The
- * arrays of earlier ids have those of ids up to the last that the turns use. */
-void plan_extend_repeats_of(plan *p, uint32_t rank);
+/* The same, if the rank's `repeat` has turns that are known to repeat: only ops around them are compared.
+ * `changed`: buffers that have got another purpose since then. */
+void plan_extend_repeats_of(plan *p, uint32_t rank, const id_array *changed);
 /* Removes the rank's repeating part. */
 void plan_forget_repeat(rank_plan *r);
 
 /* How many buffers the rank has had before op `at`: they are numbered in the order in which ops take them. */
 uint32_t buffers_before(const rank_plan *r, uint32_t at);
+/* The same of events, which are numbered in the order in which ops record them. */
+uint32_t events_before(const rank_plan *r, uint32_t at);
+
+static inline uint32_t earlier_id(const id_array *earlier, uint32_t growth, uint32_t id)
+{
+  return id < earlier->count ? earlier->items[id] : id - growth;
+}
+
+/* The buffer, or event, in its place a turn earlier, of one that is taken before the part ends. */
+static inline uint32_t earlier_buffer(const plan_repeat *r, uint32_t buffer)
+{
+  return earlier_id(&r->earlier_buffers, r->buffers, buffer);
+}
+
+static inline uint32_t earlier_event(const plan_repeat *r, uint32_t event)
+{
+  return earlier_id(&r->earlier_events, r->events, event);
+}
 
 /* Whether a buffer may have the other's place in another turn: they are the same but for their marks. */
 static inline bool buffer_repeats(const plan_buffer *a, const plan_buffer *b)

@@ -136,11 +136,11 @@ static bool event_moves(order_turn *t, uint32_t before, uint32_t after)
 static bool events_repeat(order_turn *t, arena *a)
 {
   const rank_cut *c = &t->of->cuts[t->rank];
-  const uint32_t *earlier = c->repeat->earlier_events.items;
   bool *awaited = ARENA_ARRAY(a, bool, c->events);
   mark_awaited(t, awaited);
   for (uint32_t e = 0; e < c->events; e++) {
-    uint32_t before = earlier[e] == NO_ID ? e : earlier[e];
+    uint32_t before = earlier_event(c->repeat, e);
+    if (before == NO_ID) before = e;
     if (before > e) return false;
     awaited[e] |= awaited[before];
     if (awaited[e] && !event_moves(t, before, e)) return false;

@@ -10,14 +10,6 @@ const op_gap *no_gaps(const plan *p, arena *a)
   return gaps;
 }
 
-/* Events are numbered in the order in which ops record them. */
-static uint32_t events_before(const rank_plan *r, uint32_t at)
-{
-  for (uint32_t i = at; i < r->ops.count; i++)
-    if (r->ops.items[i].kind == OP_RECORD) return r->ops.items[i].arg;
-  return r->events;
-}
-
 op_gap gap_of_turns(const rank_plan *r, uint32_t begin, uint32_t turns)
 {
   const plan_repeat *repeat = &r->repeat;

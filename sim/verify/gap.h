@@ -16,7 +16,7 @@
 
 /* Of buffers, or of events. */
 typedef struct gap_ids {
-  const uint32_t *earlier; /* a turn earlier (plan_repeat) */
+  const uint32_t *earlier; /* a turn earlier: of those that are taken before the first turn ends */
   uint32_t turns;          /* left out */
   uint32_t first, growth;  /* those from `first` on are of turns, whose ids grow by that much */
   uint32_t before, after;  /* [before, after) come in the gap first */

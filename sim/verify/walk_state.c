@@ -149,7 +149,7 @@ bool walk_state_moves(const walk_state *before, const walk_state *after, rank_cu
   uint32_t end = after->words.count;
   for (uint32_t b = after->buffers; b-- > 0;) {
     if (after->word_of[b] == NO_WORD) continue;
-    uint32_t earlier = c->repeat->earlier_buffers.items[b];
+    uint32_t earlier = earlier_buffer(c->repeat, b);
     if (earlier == NO_ID) earlier = b;
     if (earlier >= before->buffers || before->word_of[earlier] == NO_WORD ||
         !words_move(before, before->word_of[earlier], after, after->word_of[b], end, &c->moves))

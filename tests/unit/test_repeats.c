@@ -98,12 +98,13 @@ static void assert_same_op(const plan *p, const rank_plan *r, uint32_t first, ui
 }
 
 /* Going back turn by turn leads to the first one's id. */
-static void assert_leads_back(const pairs *p, const id_array *earlier, uint32_t turns)
+static void assert_leads_back(const pairs *p, const id_array *earlier, uint32_t growth,
+                              uint32_t turns)
 {
   for (uint32_t i = 0; i < p->count; i++) {
     uint32_t id = p->items[i].later;
     for (uint32_t k = 0; k < turns; k++)
-      id = earlier->items[id];
+      id = earlier_id(earlier, growth, id);
     assert_int_equal(id, p->items[i].first);
   }
 }
@@ -116,8 +117,8 @@ static void assert_repeats(const plan *p, const rank_plan *r)
     names n = { 0 };
     for (uint32_t i = 0; i < repeat->ops; i++)
       assert_same_op(p, r, repeat->first + i, turn, &n);
-    assert_leads_back(&n.buffers, &repeat->earlier_buffers, turn);
-    assert_leads_back(&n.events, &repeat->earlier_events, turn);
+    assert_leads_back(&n.buffers, &repeat->earlier_buffers, repeat->buffers, turn);
+    assert_leads_back(&n.events, &repeat->earlier_events, repeat->events, turn);
     ARRAY_FREE(&n.buffers);
     ARRAY_FREE(&n.events);
   }
@@ -269,11 +270,11 @@ static void test_closed_form(void **state)
   assert_int_equal(r->buffers, 1);
   assert_int_equal(r->events, 1);
   /* Residents stay; what the warm-up has left is renamed too. */
-  assert_int_equal(r->earlier_buffers.items[0], 0);
-  assert_int_equal(r->earlier_buffers.items[1], 1);
-  assert_int_equal(r->earlier_buffers.items[m.saved[0]], NO_ID);
-  assert_int_equal(r->earlier_buffers.items[m.saved[1]], m.saved[0]);
-  assert_int_equal(r->earlier_events.items[m.events[3]], m.events[2]);
+  assert_int_equal(earlier_buffer(r, 0), 0);
+  assert_int_equal(earlier_buffer(r, 1), 1);
+  assert_int_equal(earlier_buffer(r, m.saved[0]), NO_ID);
+  assert_int_equal(earlier_buffer(r, m.saved[1]), m.saved[0]);
+  assert_int_equal(earlier_event(r, m.events[3]), m.events[2]);
   unmake(&m);
 }
 
