@@ -15,6 +15,8 @@
 /* Each time less is left. */
 enum { MOST_FOLLOWS = 8 };
 
+#define ALL_STREAMS ((UINT32_C(1) << DEVICE_STREAMS) - 1)
+
 /* The end of something that begins at `from_ps` and takes `ps`. */
 static int64_t time_after(engine *e, int64_t from_ps, int64_t ps)
 {
@@ -107,7 +109,10 @@ static bool host_wait(const engine *e, rank_state *r, const plan_op *o)
 {
   assert(op_is_host_wait((op_kind)o->kind) && o->arg < r->plan->events);
   int64_t at = r->event_ps[o->arg];
-  if (at == UNKNOWN) return false;
+  if (at == UNKNOWN) {
+    r->waits |= UINT32_C(1) << STREAM_HOST;
+    return false;
+  }
   wait_until(r, at, (plan_stream)r->event_stream[o->arg]);
   return o->kind == OP_HOST_WAIT || host_read(e, r, at);
 }
@@ -187,18 +192,17 @@ static inline bool leave_queue(rank_state *r, plan_stream stream)
   if (s->next <= s->oldest && !begins) return false;
   wait_until(r, begins ? s->begun_ps : time_of(r, s->oldest)->start_ps, stream);
   s->oldest = r->following[s->oldest];
-  s->queued--;
   return true;
 }
 
+/* The op enters the queue, or takes the place of the one that leaves it. */
 static inline bool pass_queue(const engine *e, rank_state *r, plan_stream stream, uint32_t index)
 {
   stream_state *s = &r->streams[stream];
   int64_t most = e->machine->issue.queue_ops;
-  if (most == 0) return true;
-  if (s->queued == most && !leave_queue(r, stream)) return false;
-  assert(s->queued < most && (s->queued == 0 || s->oldest < index));
+  if (s->queued >= most) return most == 0 || leave_queue(r, stream);
   if (s->queued++ == 0) s->oldest = index;
+  assert(s->oldest <= index);
   return true;
 }
 
@@ -209,7 +213,7 @@ static bool issue_ops(const engine *e, rank_state *r)
 {
   const plan_op *ops = r->plan->ops.items;
   op_time *time = time_of(r, r->issued);
-  uint32_t i = r->issued, end = r->listed < r->hold_at ? r->listed : r->hold_at;
+  uint32_t i = r->issued, end = r->listed < r->hold_at ? r->listed : r->hold_at, streams = 0;
   int64_t host_ps = r->host_ps, each_ps = e->host.issue_ps[OP_ALLOC];
   assert(each_ps == e->host.issue_ps[OP_FREE] && !r->in_graph);
   for (; i < end; i++, time++) {
@@ -226,17 +230,22 @@ static bool issue_ops(const engine *e, rank_state *r)
     int64_t call_ps = op_is_call(kind) ? r->costs[o->arg].host_ps : 0;
     host_ps = r->host_ps + host_issue_ps(&e->host, &r->walk, o, call_ps);
     time->start_ps = host_ps;
+    streams |= UINT32_C(1) << o->stream;
     if (op_is_copy(kind)) __builtin_prefetch(copy_host_buffer(r->plan, o));
   }
   bool passed = i > r->issued;
   r->host_ps = host_ps;
   r->issued = i;
+  r->to_run |= streams;
   return passed;
 }
 
 static void pass_host_op(engine *e, rank_state *r, const plan_op *o)
 {
-  if (o->stream == STREAM_HOST) run_host_op(e, r, o);
+  if (o->stream == STREAM_HOST)
+    run_host_op(e, r, o);
+  else
+    r->to_run |= UINT32_C(1) << o->stream;
   *time_of(r, r->issued) = (op_time){ r->host_ps, r->host_ps };
   r->issued++;
 }
@@ -251,6 +260,7 @@ static void list_next(rank_state *r)
 
 static bool run_host(engine *e, rank_state *r)
 {
+  if (r->waits >> STREAM_HOST & 1) return false;
   uint32_t before = r->issued, count = r->plan->ops.count;
   int64_t from_ps = r->host_ps;
   while (r->issued < count) {
@@ -319,11 +329,13 @@ static inline void finish_op(rank_state *r, stream_state *s, uint32_t index, int
   *time_of(r, index) = (op_time){ start_ps, end_ps };
 }
 
-static void wake(engine *e, rank_state *r)
+/* `streams`: that may go on, a bit each. */
+static void wake(engine *e, rank_state *r, uint32_t streams)
 {
   assert(e->runnable <= e->plan->rank_count);
   e->runnable += !r->runnable;
   r->runnable = true;
+  r->to_run |= streams;
 }
 
 /* This side of a message is ready; the later side computes the message's end. */
@@ -339,7 +351,7 @@ static void come_to_message(engine *e, const rank_state *r, const plan_op *o, in
   m->done_ps = time_after(e, max_i64(m->ready_ps[0], m->ready_ps[1]),
                           message_ps(e->machine, e->places, what));
   assert(m->done_ps >= ready_ps);
-  wake(e, &e->ranks[what->from_rank == r->number ? what->to_rank : what->from_rank]);
+  wake(e, &e->ranks[what->from_rank == r->number ? what->to_rank : what->from_rank], ALL_STREAMS);
 }
 
 static bool is_message(const rank_state *r, uint32_t op)
@@ -388,11 +400,11 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
 /* Accumulators' kernels fill the GPU as compute's do, so both together take the sum of their times (a
  * trace of 204 of them: 739 and 34 ms of kernels in 771 ms). The next kernels of compute are
  * lengthened, unless compute waits. */
-static int64_t shared_ps(rank_state *r, plan_stream stream, int64_t idle_ps, int64_t alone_ps)
+static inline int64_t shared_ps(rank_state *r, plan_stream stream, int64_t idle_ps,
+                                int64_t alone_ps)
 {
   if (stream == STREAM_ACCUMULATE) r->accumulated_ps += alone_ps;
-  if (stream != STREAM_COMPUTE) return 0;
-  assert(idle_ps >= 0 && r->accumulated_ps >= 0 && "a stream starts no kernel before it is free");
+  if (stream != STREAM_COMPUTE || r->accumulated_ps == 0) return 0;
   int64_t more_ps = max_i64(0, r->accumulated_ps - idle_ps);
   r->accumulated_ps = 0;
   return more_ps;
@@ -404,27 +416,27 @@ static void run_kernels(engine *e, rank_state *r, plan_stream stream)
 {
   stream_state *s = &r->streams[stream];
   const plan_op *ops = r->plan->ops.items;
-  int64_t free_ps = s->free_ps;
+  const uint32_t *following = r->following, issued = r->issued;
+  int64_t free_ps = s->free_ps, busy_ps = 0;
   uint32_t i = s->next;
-  while (i < r->issued && op_is_call((op_kind)ops[i].kind)) {
+  while (i < issued && op_is_call((op_kind)ops[i].kind)) {
     op_time *time = time_of(r, i);
     int64_t alone_ps = r->costs[ops[i].arg].ps, ready_ps = max_i64(free_ps, time->start_ps);
-    assert(ops[i].stream == stream && alone_ps <= CAP && ready_ps <= TIME_LIMIT_PS);
-    int64_t done_ps = ready_ps + alone_ps + slowed_by_ps(r, i, alone_ps) +
-                      shared_ps(r, stream, ready_ps - free_ps, alone_ps);
+    int64_t taken_ps = alone_ps + slowed_by_ps(r, i, alone_ps) +
+                       shared_ps(r, stream, ready_ps - free_ps, alone_ps);
+    int64_t done_ps = ready_ps + taken_ps;
+    assert(ops[i].stream == stream && taken_ps >= 0 && following[i] > i);
     if (done_ps > TIME_LIMIT_PS) {
       e->too_long = true;
       break;
     }
-    if (stream == STREAM_COMPUTE) {
-      r->out->compute_busy_ps += done_ps - ready_ps;
-      if (ready_ps < r->gap_to_ps) take_back_gap(r, ready_ps, done_ps);
-    }
-    assert(ready_ps <= done_ps && r->following[i] > i && "a stream keeps program order");
+    if (stream == STREAM_COMPUTE && ready_ps < r->gap_to_ps) take_back_gap(r, ready_ps, done_ps);
     *time = (op_time){ ready_ps, done_ps };
+    busy_ps += taken_ps;
     free_ps = done_ps;
-    i = r->following[i];
+    i = following[i];
   }
+  if (stream == STREAM_COMPUTE) r->out->compute_busy_ps += busy_ps;
   s->next = i;
   s->free_ps = free_ps;
 }
@@ -449,12 +461,16 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
     assert(r->event_ps[o->arg] == UNKNOWN && "an event is recorded once");
     r->event_ps[o->arg] = ready_ps;
     r->event_stream[o->arg] = s->blamed;
-    r->recorded = true;
+    r->to_run |= r->waits & ALL_STREAMS;
+    r->waits = 0;
     finish_op(r, s, index, ready_ps, ready_ps);
     return true;
   case OP_WAIT: {
     int64_t at = r->event_ps[o->arg];
-    if (at == UNKNOWN) return false;
+    if (at == UNKNOWN) {
+      r->waits |= UINT32_C(1) << stream;
+      return false;
+    }
     if (stream == STREAM_COMPUTE) expose(r, (plan_stream)r->event_stream[o->arg], ready_ps, at);
     s->held_until_ps = max_i64(s->held_until_ps, at);
     finish_op(r, s, index, ready_ps, max_i64(ready_ps, at));
@@ -485,15 +501,20 @@ static void run_stream(engine *e, rank_state *r, plan_stream stream)
     continue;
 }
 
+/* Runs each stream that may go on, in the order of plan_stream. */
 static void run_streams(engine *e, rank_state *r)
 {
-  r->recorded = false;
-  for (uint32_t u = 0; u < r->used_count; u++)
-    run_stream(e, r, (plan_stream)r->used[u]);
+  for (uint32_t left = ALL_STREAMS; (r->to_run & left) != 0;) {
+    uint32_t stream = (uint32_t)__builtin_ctz(r->to_run & left);
+    left = ~UINT32_C(1) << stream;
+    r->to_run &= ~(UINT32_C(1) << stream);
+    run_stream(e, r, (plan_stream)stream);
+  }
 }
 
 /* Runs everything of this rank that waits neither for a copy nor for another rank. Once the streams have run,
- * they go on when the host thread has issued more, or one of them has recorded an event. */
+ * they go on when the host thread has issued more, or a later stream has recorded what an earlier one waits
+ * for. */
 static void run_rank(engine *e, rank_state *r)
 {
   assert(r->runnable && e->runnable > 0);
@@ -502,7 +523,7 @@ static void run_rank(engine *e, rank_state *r)
   run_host(e, r);
   do
     run_streams(e, r);
-  while (!e->too_long && (run_host(e, r) || r->recorded));
+  while (!e->too_long && (run_host(e, r) || r->to_run != 0));
 }
 
 /* Rank 0 goes on when no other rank can. Then the others are as far as what it has done lets them be, so a
@@ -557,7 +578,7 @@ static void complete_copy(engine *e, const link_event *done)
     s->blamed = (uint8_t)direction;
   s->posted = s->begun = false;
   finish_op(r, s, index, done->start_ps, done->end_ps);
-  wake(e, r);
+  wake(e, r, UINT32_C(1) << done->stream);
   run_rank(e, r);
 }
 
@@ -570,7 +591,7 @@ static void begin_copy(engine *e, const link_event *begun)
   s->begun = true;
   s->begun_ps = begun->start_ps;
   if (s->queued < e->machine->issue.queue_ops || s->oldest != s->next) return;
-  wake(e, r);
+  wake(e, r, 0);
   run_rank(e, r);
 }
 
@@ -787,7 +808,7 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
       next_hold(&e.ranks[i], c->holds[i].items, c->holds[i].count);
     else
       next_hold(&e.ranks[i], NULL, 0);
-    wake(&e, &e.ranks[i]);
+    wake(&e, &e.ranks[i], 0);
     e.ranks[i].costs = c->costs;
     e.ranks[i].page_lock_ps = c->page_lock_ps[i];
   }

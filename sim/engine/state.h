@@ -74,7 +74,8 @@ typedef struct rank_state {
   plan_stream gap_because; /* ... and for which stream it waited */
   int64_t *event_ps;       /* by event */
   uint8_t *event_stream;
-  bool recorded; /* a stream has recorded an event since it was false */
+  uint32_t to_run; /* streams that may go on, a bit each */
+  uint32_t waits;  /* ... that wait for an event; STREAM_HOST: the host thread waits for one */
   bool runnable;
   equal_turns turns; /* those of the longest run that was left out */
 } rank_state;
