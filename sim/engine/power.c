@@ -22,23 +22,12 @@ static int64_t until_end_nj(const power_span *k)
   return min_i64(CAP, k->before_nj + k->energy_nj);
 }
 
-static int64_t stream_nj(const power_spans *l)
+static int64_t all_nj(const power_curve *c)
 {
-  return l->count > 0 ? until_end_nj(&l->items[l->count - 1]) : 0;
-}
-
-void power_curve_add(power_curve *c, plan_stream stream, int64_t begin_ps, int64_t end_ps,
-                     int64_t energy_nj)
-{
-  power_spans *l = &c->streams[stream];
-  if (energy_nj == 0) return;
-  assert(begin_ps <= end_ps && end_ps <= c->length_ps && energy_nj > 0);
-  assert((l->count == 0 || l->items[l->count - 1].end_ps <= begin_ps) &&
-         "a stream runs one kernel at a time");
-  if (l->count == 0) c->used[c->used_count++] = (uint8_t)stream;
-  int64_t before_nj = stream_nj(l);
-  *ARRAY_PUSH(l) = (power_span){ begin_ps, end_ps, min_i64(CAP, energy_nj), before_nj };
-  c->nj = min_i64(CAP, c->nj + min_i64(CAP, energy_nj));
+  int64_t nj = 0;
+  for (uint32_t i = 0; i < c->used_count; i++)
+    nj = min_i64(CAP, nj + c->streams[c->used[i]].nj);
+  return nj;
 }
 
 /* Energy of a stream from the step's begin to a time. */
@@ -69,7 +58,7 @@ static int64_t until_nj(power_curve *c, power_edge edge, int64_t at_ps)
   for (uint32_t i = 0; i < c->used_count; i++)
     nj = min_i64(CAP, nj + stream_until_nj(&c->streams[c->used[i]], edge, in_step_ps));
   if (at_ps == in_step_ps) return nj;
-  return at_ps < 0 ? nj - c->nj : nj + c->nj;
+  return at_ps < 0 ? nj - all_nj(c) : nj + all_nj(c);
 }
 
 /* The power that the GPU draws while its kernels take this energy. 1 nJ per ps is 1000 W. */
@@ -85,7 +74,7 @@ static inline int64_t demand_mw(const machine *m, int64_t energy_nj, int64_t tim
 static inline int64_t window_mw(power_curve *c, const machine *m, power_edge begin,
                                 int64_t begin_ps, int64_t end_nj, int64_t window_ps)
 {
-  if (window_ps >= c->length_ps) return demand_mw(m, c->nj, c->length_ps);
+  if (window_ps >= c->length_ps) return demand_mw(m, all_nj(c), c->length_ps);
   return demand_mw(m, end_nj - until_nj(c, begin, begin_ps), window_ps);
 }
 

@@ -27,6 +27,9 @@
 #ifndef OFFSIM_SIM_ENGINE_POWER_H
 #define OFFSIM_SIM_ENGINE_POWER_H
 
+#include <assert.h>
+
+#include "sim/base/array.h"
 #include "sim/base/units.h"
 #include "sim/machine/machine.h"
 #include "sim/plan/plan.h"
@@ -39,7 +42,7 @@
 /* A kernel or collective, below called a kernel. */
 typedef struct power_span {
   int64_t begin_ps, end_ps, energy_nj;
-  int64_t before_nj; /* energy of its stream's earlier kernels */
+  int64_t before_nj; /* energy of its stream's earlier kernels, CAP at most */
 } power_span;
 
 /* Where the windows end, and where the two begin. */
@@ -49,6 +52,7 @@ typedef enum power_edge { EDGE_END, EDGE_FAST, EDGE_SLOW, POWER_EDGES } power_ed
 typedef struct power_spans {
   power_span *items;
   uint32_t count, capacity;
+  int64_t nj;                  /* energy of them all, CAP at most */
   uint32_t begun[POWER_EDGES]; /* the kernels that had begun at the time that was last asked for */
 } power_spans;
 
@@ -57,14 +61,22 @@ typedef struct power_curve {
   power_spans streams[STREAM_HOST];
   uint8_t used[STREAM_HOST]; /* streams that have kernels */
   uint32_t used_count;
-  int64_t nj; /* energy of all kernels */
 } power_curve;
 
 /* A step of this length without kernels. */
 power_curve power_curve_new(int64_t length_ps);
 /* A kernel within the length, after the earlier ones of its stream. */
-void power_curve_add(power_curve *c, plan_stream stream, int64_t begin_ps, int64_t end_ps,
-                     int64_t energy_nj);
+static inline void power_curve_add(power_curve *c, plan_stream stream, int64_t begin_ps,
+                                   int64_t end_ps, int64_t energy_nj)
+{
+  power_spans *l = &c->streams[stream];
+  assert(begin_ps <= end_ps && end_ps <= c->length_ps && energy_nj >= 0 && energy_nj <= CAP);
+  assert((l->count == 0 || l->items[l->count - 1].end_ps <= begin_ps) &&
+         "a stream runs one kernel at a time");
+  if (l->count == 0) c->used[c->used_count++] = (uint8_t)stream;
+  *ARRAY_PUSH(l) = (power_span){ begin_ps, end_ps, energy_nj, l->nj };
+  l->nj = min_i64(CAP, l->nj + energy_nj);
+}
 /* The excess at a time of the step, in parts per million; 0 without a limit. Quick if the times that
  * are asked for move little from one to the next. */
 int64_t power_curve_excess_ppm(power_curve *c, const machine *m, int64_t at_ps);

@@ -85,31 +85,37 @@ turn_cut turn_cut_of(const rank_times *u)
   return c;
 }
 
-/* An op of a stream. */
-static bool is_left_out(const rank_times *u, uint32_t op)
-{
-  const turn_cut *c = &u->cut;
-  if (op < c->lowest || op >= c->highest + c->ops) return false;
-  uint32_t first = c->first[u->plan->ops.items[op].stream];
-  return op >= first && op - first < c->ops;
-}
+/* An op of a stream, as it counts. */
+typedef struct place {
+  bool left_out;
+  uint32_t row;
+  int64_t less_ps; /* it counts as so much earlier */
+} place;
 
-/* By how much an op that is not left out counts as earlier. */
-static int64_t earlier_ps(const rank_times *u, uint32_t op)
+static inline place place_of(const rank_times *u, uint32_t op)
 {
   const turn_cut *c = &u->cut;
-  if (op < c->lowest) return 0;
-  if (op >= c->highest + c->ops) return c->ps;
-  return op >= c->first[u->plan->ops.items[op].stream] ? c->ps : 0;
+  if (op < c->lowest) return (place){ .row = op };
+  if (op < c->highest + c->ops) {
+    uint32_t first = c->first[u->plan->ops.items[op].stream];
+    if (op < first) return (place){ .row = op };
+    if (op - first < c->ops) return (place){ .left_out = true };
+  }
+  return (place){ .row = op - c->ops, .less_ps = c->ps };
 }
 
 /* When an op that is not left out ran, as it counts. */
-static inline span span_of(const rank_times *u, uint32_t op)
+static inline span span_at(const rank_times *u, uint32_t op, const place *at)
 {
   op_time ran = op_time_at(u->ops, op);
-  int64_t less_ps = earlier_ps(u, op);
-  assert(ran.start_ps <= ran.end_ps && ran.start_ps >= less_ps);
-  return (span){ ran.start_ps - less_ps, ran.end_ps - less_ps };
+  assert(!at->left_out && ran.start_ps <= ran.end_ps && ran.start_ps >= at->less_ps);
+  return (span){ ran.start_ps - at->less_ps, ran.end_ps - at->less_ps };
+}
+
+static span span_of(const rank_times *u, uint32_t op)
+{
+  place at = place_of(u, op);
+  return span_at(u, op, &at);
 }
 
 /* A walk passes the ops in two parts: all streams leave out what is between. */
@@ -123,11 +129,6 @@ static uint32_t second_part_begin(const rank_times *u)
   return u->cut.ops > 0 ? u->cut.lowest + u->cut.ops : u->plan->ops.count;
 }
 
-static uint32_t row_of(const rank_times *u, uint32_t op)
-{
-  return slowdown_row(&u->cut, u->plan, op);
-}
-
 /* ---- ops -------------------------------------------------------------------------------------- */
 
 typedef struct op_list {
@@ -135,39 +136,31 @@ typedef struct op_list {
   uint32_t count, capacity;
 } op_list;
 
-/* A kernel or collective, as it ran. */
-typedef struct timed_call {
+/* A kernel or collective. */
+typedef struct slowed_call {
   const call_cost *cost;
-  int64_t begin_ps, end_ps;
   uint32_t row;
-  uint8_t stream; /* plan_stream */
-} timed_call;
+} slowed_call;
 
 typedef struct call_list {
-  timed_call *items;
+  slowed_call *items;
   uint32_t count, capacity;
 } call_list;
 
 /* What slows, or is slowed, in program order: one walk over the plan finds it for all rules. */
 typedef struct work {
-  call_list calls;  /* kernels, and collectives that draw power */
-  call_list joined; /* collectives that take time from compute */
+  call_list calls[STREAM_HOST]; /* by stream: kernels, and collectives that draw power */
+  power_curve curve;            /* when the same calls ran */
+  op_list joined;               /* collectives that take time from compute */
   op_list out, back;
-  uint32_t beside;      /* streams other than compute that have work, a bit each */
-  bool copying_kernels; /* kernels run between copies */
+  uint32_t beside; /* streams other than compute that have work, a bit each */
 } work;
 
-static timed_call call_at(const rank_times *u, uint32_t op)
-{
-  const plan_op *o = &u->plan->ops.items[op];
-  span ran = span_of(u, op);
-  return (timed_call){ &u->costs[o->arg], ran.begin_ps, ran.end_ps, row_of(u, op), o->stream };
-}
-
 /* NCCL's kernels take multiprocessors and memory bandwidth from compute, and compute from them. */
-static bool is_joined(const timed_call *c)
+static bool is_joined(const plan_op *o, const call_cost *cost, span ran)
 {
-  return c->stream != STREAM_COMPUTE && c->cost->joined && c->end_ps > c->begin_ps;
+  return o->kind == OP_COLLECTIVE && o->stream != STREAM_COMPUTE && cost->joined &&
+         ran.end_ps > ran.begin_ps;
 }
 
 /* Ops that use the part of the GPU that compute uses; copies have separate engines. */
@@ -184,13 +177,15 @@ static bool matters(op_kind kind)
   return kinds >> kind & 1;
 }
 
-static void add_call(work *w, const rank_times *u, uint32_t op)
+static void add_call(work *w, const rank_times *u, uint32_t op, const place *at)
 {
-  const timed_call c = call_at(u, op);
-  bool is_kernel = u->plan->ops.items[op].kind == OP_KERNEL;
-  if (is_kernel || c.cost->energy_nj > 0) *ARRAY_PUSH(&w->calls) = c;
-  if (!is_kernel && is_joined(&c)) *ARRAY_PUSH(&w->joined) = c;
-  w->copying_kernels |= is_kernel && c.stream == STREAM_D2H;
+  const plan_op *o = &u->plan->ops.items[op];
+  const call_cost *cost = &u->costs[o->arg];
+  span ran = span_at(u, op, at);
+  if (is_joined(o, cost, ran)) *ARRAY_PUSH(&w->joined) = op;
+  if (o->kind != OP_KERNEL && cost->energy_nj == 0) return;
+  *ARRAY_PUSH(&w->calls[o->stream]) = (slowed_call){ cost, at->row };
+  power_curve_add(&w->curve, (plan_stream)o->stream, ran.begin_ps, ran.end_ps, cost->energy_nj);
 }
 
 static void add_work(work *w, const rank_times *u, uint32_t begin, uint32_t end)
@@ -198,9 +193,11 @@ static void add_work(work *w, const rank_times *u, uint32_t begin, uint32_t end)
   const plan_op *ops = u->plan->ops.items;
   for (uint32_t i = begin; i < end; i++) {
     op_kind kind = (op_kind)ops[i].kind;
-    if (!matters(kind) || is_left_out(u, i)) continue;
+    if (!matters(kind)) continue;
     assert(ops[i].stream < STREAM_HOST);
-    if (op_is_call(kind)) add_call(w, u, i);
+    place at = place_of(u, i);
+    if (at.left_out) continue;
+    if (op_is_call(kind)) add_call(w, u, i, &at);
     if (kind == OP_D2H) *ARRAY_PUSH(&w->out) = i;
     if (kind == OP_H2D) *ARRAY_PUSH(&w->back) = i;
     if (is_work(kind)) w->beside |= UINT32_C(1) << ops[i].stream;
@@ -209,8 +206,10 @@ static void add_work(work *w, const rank_times *u, uint32_t begin, uint32_t end)
 
 static work work_of(const rank_times *u)
 {
-  work w = { 0 };
-  ARRAY_RESERVE(&w.calls, (u->plan->ops.count - u->cut.ops) / 4); /* about as many */
+  work w = { .curve = power_curve_new(u->step_ps - u->cut.ps) };
+  uint32_t about = (u->plan->ops.count - u->cut.ops) / 3; /* nearly all are on compute */
+  ARRAY_RESERVE(&w.calls[STREAM_COMPUTE], about);
+  ARRAY_RESERVE(&w.curve.streams[STREAM_COMPUTE], about);
   add_work(&w, u, 0, first_part_end(u));
   add_work(&w, u, second_part_begin(u), u->plan->ops.count);
   w.beside &= ~(UINT32_C(1) << STREAM_COMPUTE);
@@ -219,10 +218,19 @@ static work work_of(const rank_times *u)
 
 static void work_release(work *w)
 {
-  ARRAY_FREE(&w->calls);
+  for (int s = 0; s < STREAM_HOST; s++)
+    ARRAY_FREE(&w->calls[s]);
+  power_curve_free(&w->curve);
   ARRAY_FREE(&w->out);
   ARRAY_FREE(&w->back);
   ARRAY_FREE(&w->joined);
+}
+
+static inline span span_of_call(const work *w, plan_stream stream, uint32_t k)
+{
+  assert(w->calls[stream].count == w->curve.streams[stream].count);
+  const power_span *ran = &w->curve.streams[stream].items[k];
+  return (span){ ran->begin_ps, ran->end_ps };
 }
 
 /* ---- spans of time --------------------------------------------------------------------------- */
@@ -231,7 +239,7 @@ static void work_release(work *w)
 typedef struct span_list {
   span *items;
   uint32_t count;
-  uint32_t found; /* by the last search: mostly the next one finds it too, or a span soon after */
+  uint32_t found; /* by the last search: the next one looks near it */
 } span_list;
 
 static int by_begin(const void *left, const void *right)
@@ -264,29 +272,15 @@ static void sort_spans(span_list *l)
            "a copy engine or a stream does one thing at a time");
 }
 
-static bool is_first_after(const span_list *l, uint32_t i, int64_t at_ps)
-{
-  return (i == l->count || l->items[i].end_ps > at_ps) &&
-         (i == 0 || l->items[i - 1].end_ps <= at_ps);
-}
-
 /* The first span that has not ended at a time. */
 static uint32_t first_after(span_list *l, int64_t at_ps)
 {
-  enum { NEAR = 8 };
-  uint32_t low = 0, high = l->count, near = l->found;
-  for (int i = 0; i < NEAR && near < l->count && l->items[near].end_ps <= at_ps; i++)
-    near++;
-  if (is_first_after(l, near, at_ps)) return l->found = near;
-  while (low < high) {
-    uint32_t middle = low + (high - low) / 2;
-    if (l->items[middle].end_ps > at_ps)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  assert(is_first_after(l, low, at_ps));
-  return l->found = low;
+  uint32_t i = l->found;
+  while (i > 0 && l->items[i - 1].end_ps > at_ps)
+    i--;
+  while (i < l->count && l->items[i].end_ps <= at_ps)
+    i++;
+  return l->found = i;
 }
 
 /* The part of the time from begin_ps to end_ps that sorted spans cover. */
@@ -308,37 +302,47 @@ typedef struct found {
   arena *memory;
 } found;
 
+static uint32_t rows_of(const rank_times *u)
+{
+  return u->plan->ops.count - u->cut.ops;
+}
+
 /* Many ranks have no op that is slowed, and need no rows. */
 static void add_ppm(found *f, uint32_t row, int64_t ppm)
 {
-  uint32_t rows = f->times->plan->ops.count - f->times->cut.ops;
-  assert(row < rows);
+  assert(row < rows_of(f->times));
   if (ppm == 0) return;
-  if (f->of.ppm == NULL) {
-    f->of.ppm = ARENA_ARRAY(f->memory, int64_t, rows);
-    f->of.power_ppm = ARENA_ARRAY(f->memory, int64_t, rows);
-  }
+  if (f->of.ppm == NULL) f->of.ppm = ARENA_ARRAY(f->memory, int64_t, rows_of(f->times));
   f->of.ppm[row] += ppm;
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* Adds to each kernel the share of its time during which copies run, in parts per million, times
+/* Adds to each kernel of a stream the share of its time during which copies run, in parts per million, times
  * the slowdown by copies. */
-static void add_copies(found *f, const work *w, bool out)
+static void add_copies_to(found *f, const work *w, plan_stream stream, span_list *copies, bool out)
 {
-  const op_list *ops = out ? &w->out : &w->back; /* as the copy engine runs them */
-  span_list copies = spans_of(f->times, ops, f->memory);
-  sort_spans(&copies);
-  for (uint32_t k = 0; k < w->calls.count && copies.count > 0; k++) {
-    const timed_call *c = &w->calls.items[k];
-    int64_t ps = c->end_ps - c->begin_ps;
+  const call_list *calls = &w->calls[stream];
+  for (uint32_t k = 0; k < calls->count; k++) {
+    const slowed_call *c = &calls->items[k];
+    span ran = span_of_call(w, stream, k);
+    int64_t ps = ran.end_ps - ran.begin_ps;
     int64_t permille = out ? c->cost->d2h_permille : c->cost->h2d_permille;
     if (ps == 0 || permille == 0) continue;
-    int64_t meets_ps = spans_meet_ps(&copies, c->begin_ps, c->end_ps);
+    int64_t meets_ps = spans_meet_ps(copies, ran.begin_ps, ran.end_ps);
     assert(meets_ps >= 0 && meets_ps <= ps && "spans do not overlap");
     if (meets_ps > 0) add_ppm(f, c->row, muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, ps));
   }
+}
+
+static void add_copies(found *f, const work *w, bool out)
+{
+  const op_list *ops = out ? &w->out : &w->back; /* as the copy engine runs them */
+  if (ops->count == 0) return;
+  span_list copies = spans_of(f->times, ops, f->memory);
+  sort_spans(&copies);
+  for (int s = 0; s < STREAM_HOST; s++)
+    add_copies_to(f, w, (plan_stream)s, &copies, out);
 }
 
 /* ---- collectives ----------------------------------------------------------------------------- */
@@ -356,50 +360,50 @@ static void merge_spans(span_list *l)
   l->count = kept;
 }
 
-/* A kernel of compute. */
-static bool is_on_compute(const timed_call *c)
+/* A call of compute's stream is a kernel that took time. */
+static bool is_kernel(const slowed_call *c, span ran)
 {
-  return c->stream == STREAM_COMPUTE && !c->cost->is_collective && c->end_ps > c->begin_ps;
+  return !c->cost->is_collective && ran.end_ps > ran.begin_ps;
 }
 
-static span_list spans_of_calls(const call_list *calls, arena *a)
+static span_list compute_spans(const work *w, arena *a)
 {
-  span_list l = { .items = ARENA_ARRAY(a, span, calls->count), .count = calls->count };
-  for (uint32_t i = 0; i < calls->count; i++)
-    l.items[i] = (span){ calls->items[i].begin_ps, calls->items[i].end_ps };
-  return l;
-}
-
-static span_list compute_spans(const rank_times *u, const work *w, arena *a)
-{
-  span_list l = { .items = ARENA_ARRAY(a, span, w->calls.count) };
-  for (uint32_t k = 0; k < w->calls.count; k++) {
-    const timed_call *c = &w->calls.items[k];
-    if (is_on_compute(c)) l.items[l.count++] = (span){ c->begin_ps, c->end_ps };
+  const call_list *calls = &w->calls[STREAM_COMPUTE];
+  span_list l = { .items = ARENA_ARRAY(a, span, calls->count) };
+  for (uint32_t k = 0; k < calls->count; k++) {
+    span ran = span_of_call(w, STREAM_COMPUTE, k);
+    if (is_kernel(&calls->items[k], ran)) l.items[l.count++] = ran;
   }
-  sort_spans(&l);
-  assert(l.count == 0 || l.items[l.count - 1].end_ps <= u->step_ps - u->cut.ps);
+  assert(is_sorted(&l) && (l.count == 0 || l.items[l.count - 1].end_ps <= w->curve.length_ps));
   return l;
 }
 
-static void add_share(found *f, const timed_call *c, span_list *beside)
+static void add_share(found *f, const slowed_call *c, span ran, span_list *beside)
 {
   int64_t permille = c->cost->collective_permille;
   if (permille == 0) return;
-  int64_t meets_ps = spans_meet_ps(beside, c->begin_ps, c->end_ps);
-  add_ppm(f, c->row, muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, c->end_ps - c->begin_ps));
+  int64_t meets_ps = spans_meet_ps(beside, ran.begin_ps, ran.end_ps);
+  add_ppm(f, c->row, muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, ran.end_ps - ran.begin_ps));
 }
 
 static void add_collectives(found *f, const work *w)
 {
   if (w->joined.count == 0) return;
-  span_list joined = spans_of_calls(&w->joined, f->memory);
-  span_list compute = compute_spans(f->times, w, f->memory);
+  const rank_times *u = f->times;
+  span_list joined = spans_of(u, &w->joined, f->memory);
+  span_list compute = compute_spans(w, f->memory);
   merge_spans(&joined);
-  for (uint32_t k = 0; k < w->calls.count; k++)
-    if (is_on_compute(&w->calls.items[k])) add_share(f, &w->calls.items[k], &joined);
-  for (uint32_t k = 0; k < w->joined.count; k++)
-    add_share(f, &w->joined.items[k], &compute);
+  const call_list *calls = &w->calls[STREAM_COMPUTE];
+  for (uint32_t k = 0; k < calls->count; k++) {
+    span ran = span_of_call(w, STREAM_COMPUTE, k);
+    if (is_kernel(&calls->items[k], ran)) add_share(f, &calls->items[k], ran, &joined);
+  }
+  for (uint32_t k = 0; k < w->joined.count; k++) {
+    uint32_t op = w->joined.items[k];
+    place at = place_of(u, op);
+    slowed_call c = { &u->costs[u->plan->ops.items[op].arg], at.row };
+    add_share(f, &c, span_at(u, op, &at), &compute);
+  }
 }
 
 /* ---- streams that wait ---------------------------------------------------------------------- */
@@ -423,8 +427,9 @@ static void add_edges(edge_list *l, const rank_times *u, uint32_t beside, uint32
   for (uint32_t i = begin; i < end; i++) {
     const plan_op *o = &u->plan->ops.items[i];
     if (!op_runs_on_stream((op_kind)o->kind) || !(beside >> o->stream & 1)) continue;
-    if (is_left_out(u, i)) continue;
-    span ran = span_of(u, i);
+    place at = place_of(u, i);
+    if (at.left_out) continue;
+    span ran = span_at(u, i, &at);
     if (ran.end_ps == ran.begin_ps) continue;
     int32_t waits = o->kind == OP_WAIT;
     *ARRAY_PUSH(l) = (edge){ ran.begin_ps, 1, waits };
@@ -491,7 +496,7 @@ static int64_t copy_slowdown_ppm(const rank_times *u, const machine *m, uint32_t
 static void add_waiting_to(found *f, const op_list *copies, span_list *waiting)
 {
   for (uint32_t k = 0; k < copies->count && waiting->count > 0; k++) {
-    uint32_t op = copies->items[k], row = row_of(f->times, op);
+    uint32_t op = copies->items[k], row = place_of(f->times, op).row;
     assert((f->of.ppm == NULL || f->of.ppm[row] == 0) && "copies slow kernels only");
     add_ppm(f, row, copy_slowdown_ppm(f->times, f->machine, op, waiting));
   }
@@ -510,47 +515,109 @@ static void add_waiting(found *f, const work *w)
 /* A kernel of the copying stream gets multiprocessors when compute's kernel of that time is done. */
 static void add_occupied(found *f, const work *w)
 {
-  if (!w->copying_kernels) return;
-  span_list compute = compute_spans(f->times, w, f->memory);
-  for (uint32_t n = 0; n < w->calls.count; n++) {
-    const timed_call *c = &w->calls.items[n];
-    if (c->cost->ps == 0 || c->stream != STREAM_D2H) continue;
-    uint32_t k = first_after(&compute, c->begin_ps);
-    if (k == compute.count || compute.items[k].begin_ps > c->begin_ps) continue;
-    assert(c->begin_ps < compute.items[k].end_ps && "compute's kernel has not ended");
-    add_ppm(f, c->row, capped_muldiv(compute.items[k].end_ps - c->begin_ps, MILLION, c->cost->ps));
+  const call_list *calls = &w->calls[STREAM_D2H];
+  if (calls->count == 0) return;
+  span_list compute = compute_spans(w, f->memory);
+  for (uint32_t n = 0; n < calls->count; n++) {
+    const slowed_call *c = &calls->items[n];
+    if (c->cost->ps == 0) continue;
+    int64_t begin_ps = span_of_call(w, STREAM_D2H, n).begin_ps;
+    uint32_t k = first_after(&compute, begin_ps);
+    if (k == compute.count || compute.items[k].begin_ps > begin_ps) continue;
+    assert(begin_ps < compute.items[k].end_ps && "compute's kernel has not ended");
+    add_ppm(f, c->row, capped_muldiv(compute.items[k].end_ps - begin_ps, MILLION, c->cost->ps));
   }
 }
 
 /* ---- power ----------------------------------------------------------------------------------- */
 
+static void add_power_ppm(found *f, uint32_t row, int64_t ppm)
+{
+  if (ppm == 0) return;
+  if (f->of.power_ppm == NULL) f->of.power_ppm = ARENA_ARRAY(f->memory, int64_t, rows_of(f->times));
+  f->of.power_ppm[row] = ppm;
+  add_ppm(f, row, ppm);
+}
+
+/* Kernels that begin within so short a time are asked for together first: mostly none of them is slowed. */
+#define TOGETHER_PS (10 * PS_PER_MS)
+
+/* The end of the kernels from `begin` on that do. */
+static uint32_t end_together(const power_spans *ran, uint32_t begin)
+{
+  int64_t last_ps = ran->items[begin].begin_ps + TOGETHER_PS;
+  uint32_t k = begin + 1;
+  while (k < ran->count && ran->items[k].begin_ps <= last_ps)
+    k++;
+  return k;
+}
+
+/* Adds the time that power adds to each kernel of a stream. */
+static void add_power_to(found *f, work *w, plan_stream stream)
+{
+  const power_spans *ran = &w->curve.streams[stream];
+  for (uint32_t k = 0, end; k < ran->count; k = end) {
+    end = end_together(ran, k);
+    int64_t from_ps = ran->items[k].begin_ps, to_ps = ran->items[end - 1].begin_ps;
+    if (power_curve_most_ppm(&w->curve, f->machine, from_ps, to_ps) == 0) continue;
+    for (; k < end; k++) {
+      const slowed_call *c = &w->calls[stream].items[k];
+      if (c->cost->power_permille == 0) continue;
+      int64_t excess_ppm = power_curve_excess_ppm(&w->curve, f->machine, ran->items[k].begin_ps);
+      add_power_ppm(f, c->row, muldiv_i64(excess_ppm, c->cost->power_permille, 1000));
+    }
+  }
+}
+
+static void add_power(found *f, work *w)
+{
+  for (int s = 0; s < STREAM_HOST && f->machine->gpu.power_limit_w > 0; s++)
+    add_power_to(f, w, (plan_stream)s);
+}
+
+slowdown slowdown_at_full_clock(const rank_times *u, const machine *m, arena *a)
+{
+  found f = { { .cut = u->cut }, u, m, a };
+  work w = work_of(u);
+  assert(u->step_ps >= 0);
+  add_copies(&f, &w, true);
+  add_copies(&f, &w, false);
+  add_waiting(&f, &w);
+  add_collectives(&f, &w);
+  add_occupied(&f, &w);
+  add_power(&f, &w);
+  work_release(&w);
+  return f.of;
+}
+
+/* ---- power again ----------------------------------------------------------------------------- */
+
 /* The times without what power adds to compute's kernels; compute waits as in the times. */
 typedef struct full_clock {
-  const rank_times *times;
-  span_list compute; /* compute's kernels; none: the times are at full clock, */
+  span_list compute; /* compute's kernels, ... */
   int64_t *saved_ps; /* ... by which each of them and all before are shorter */
 } full_clock;
 
-static full_clock full_clock_of(const rank_times *u, const call_list *calls,
-                                const int64_t *power_ppm, arena *a)
+static full_clock full_clock_of(const work *w, const int64_t *power_ppm, arena *a)
 {
-  full_clock f = { u,
-                   { .items = ARENA_ARRAY(a, span, calls->count) },
+  const call_list *calls = &w->calls[STREAM_COMPUTE];
+  full_clock f = { { .items = ARENA_ARRAY(a, span, calls->count) },
                    ARENA_ARRAY(a, int64_t, calls->count) };
   int64_t saved_ps = 0;
   for (uint32_t k = 0; k < calls->count; k++) {
-    const timed_call *c = &calls->items[k];
-    if (!is_on_compute(c)) continue;
+    const slowed_call *c = &calls->items[k];
+    span ran = span_of_call(w, STREAM_COMPUTE, k);
+    if (!is_kernel(c, ran)) continue;
     int64_t more_ps = capped_muldiv(c->cost->ps, power_ppm[c->row], MILLION);
-    saved_ps += min_i64(more_ps, c->end_ps - c->begin_ps);
+    saved_ps += min_i64(more_ps, ran.end_ps - ran.begin_ps);
     f.saved_ps[f.compute.count] = saved_ps;
-    f.compute.items[f.compute.count++] = (span){ c->begin_ps, c->end_ps };
+    f.compute.items[f.compute.count++] = ran;
   }
   assert(is_sorted(&f.compute) && saved_ps >= 0);
   return f;
 }
 
-static int64_t without_power(full_clock *f, int64_t at_ps)
+static int64_t at_full_clock(full_clock *f, int64_t at_ps)
 {
   uint32_t k = first_after(&f->compute, at_ps);
   int64_t saved_ps = k == 0 ? 0 : f->saved_ps[k - 1];
@@ -562,108 +629,53 @@ static int64_t without_power(full_clock *f, int64_t at_ps)
   return at_ps - saved_ps - own_ps;
 }
 
-static inline int64_t at_full_clock(full_clock *f, int64_t at_ps)
+static void move_to_full_clock(power_curve *c, full_clock *f)
 {
-  return f->compute.count == 0 ? at_ps : without_power(f, at_ps);
-}
-
-static power_curve curve_of(full_clock *f, const call_list *calls)
-{
-  const rank_times *u = f->times;
-  power_curve curve = power_curve_new(at_full_clock(f, u->step_ps - u->cut.ps));
-  ARRAY_RESERVE(&curve.streams[STREAM_COMPUTE], calls->count); /* nearly all are there */
-  for (uint32_t k = 0; k < calls->count; k++) {
-    const timed_call *c = &calls->items[k];
-    power_curve_add(&curve, (plan_stream)c->stream, at_full_clock(f, c->begin_ps),
-                    at_full_clock(f, c->end_ps), c->cost->energy_nj);
-  }
-  return curve;
-}
-
-static void set_excess(found *f, const timed_call *c, int64_t excess_ppm)
-{
-  int64_t permille = c->cost->power_permille;
-  assert(permille >= 0 && excess_ppm >= 0);
-  int64_t power_ppm = muldiv_i64(excess_ppm, permille, 1000);
-  int64_t before_ppm = f->of.ppm == NULL ? 0 : f->of.power_ppm[c->row];
-  if (power_ppm == before_ppm) return;
-  add_ppm(f, c->row, power_ppm - before_ppm);
-  f->of.power_ppm[c->row] = power_ppm;
-}
-
-/* Kernels that begin within so short a time are asked for together first: mostly none of them is slowed. */
-#define TOGETHER_PS (10 * PS_PER_MS)
-
-/* The end of the kernels from `begin` on that do, each after the one before. */
-static uint32_t end_together(const call_list *calls, uint32_t begin)
-{
-  const timed_call *c = calls->items;
-  uint32_t k = begin + 1;
-  while (k < calls->count && c[k].begin_ps >= c[k - 1].begin_ps &&
-         c[k].begin_ps <= c[begin].begin_ps + TOGETHER_PS)
-    k++;
-  return k;
-}
-
-/* Finds the time that power adds to each kernel again, from these times. */
-static void set_power(found *f, full_clock *full, const call_list *calls)
-{
-  if (f->machine->gpu.power_limit_w == 0) return;
-  power_curve curve = curve_of(full, calls);
-  const timed_call *c = calls->items;
-  for (uint32_t k = 0, end; k < calls->count; k = end) {
-    end = end_together(calls, k);
-    int64_t from_ps = at_full_clock(full, c[k].begin_ps);
-    int64_t to_ps = at_full_clock(full, c[end - 1].begin_ps);
-    bool any = power_curve_most_ppm(&curve, f->machine, from_ps, to_ps) > 0;
-    for (uint32_t i = k; i < end; i++) {
-      if (c[i].cost->power_permille == 0) continue;
-      int64_t at_ps = any ? at_full_clock(full, c[i].begin_ps) : 0;
-      set_excess(f, &c[i], any ? power_curve_excess_ppm(&curve, f->machine, at_ps) : 0);
+  c->length_ps = at_full_clock(f, c->length_ps);
+  for (int s = 0; s < STREAM_HOST; s++)
+    for (uint32_t k = 0; k < c->streams[s].count; k++) {
+      power_span *ran = &c->streams[s].items[k];
+      ran->begin_ps = at_full_clock(f, ran->begin_ps);
+      ran->end_ps = at_full_clock(f, ran->end_ps);
     }
-  }
-  power_curve_free(&curve);
 }
 
-slowdown slowdown_at_full_clock(const rank_times *u, const machine *m, arena *a)
+/* What power has added so far is in the times, and not in the slowdown, from now on. */
+static void take_back_power(found *f, work *w)
 {
-  found f = { { .cut = u->cut }, u, m, a };
-  work w = work_of(u);
-  full_clock full = { .times = u };
-  assert(u->step_ps >= 0);
-  add_copies(&f, &w, true);
-  add_copies(&f, &w, false);
-  add_waiting(&f, &w);
-  add_collectives(&f, &w);
-  add_occupied(&f, &w);
-  set_power(&f, &full, &w.calls);
-  work_release(&w);
-  return f.of;
+  slowdown *s = &f->of;
+  if (s->power_ppm == NULL) return;
+  full_clock full = full_clock_of(w, s->power_ppm, f->memory);
+  move_to_full_clock(&w->curve, &full);
+  for (uint32_t i = 0; i < rows_of(f->times); i++) {
+    s->ppm[i] -= s->power_ppm[i];
+    s->power_ppm[i] = 0;
+  }
 }
 
 /* Each op gets a row of its own. */
 static void give_rows(slowdown *s, const rank_plan *p, arena *a)
 {
   int64_t *ppm = ARENA_ARRAY(a, int64_t, p->ops.count);
-  int64_t *power_ppm = ARENA_ARRAY(a, int64_t, p->ops.count);
+  int64_t *power_ppm = s->power_ppm == NULL ? NULL : ARENA_ARRAY(a, int64_t, p->ops.count);
   for (uint32_t i = 0; i < p->ops.count; i++) {
     if (!op_runs_on_stream((op_kind)p->ops.items[i].kind)) continue;
     ppm[i] = slowdown_ppm(s, p, i);
-    power_ppm[i] = s->power_ppm[slowdown_row(&s->cut, p, i)];
+    if (power_ppm != NULL) power_ppm[i] = s->power_ppm[slowdown_row(&s->cut, p, i)];
   }
   *s = (slowdown){ ppm, power_ppm, nothing_cut };
 }
 
 void slowdown_follow(slowdown *s, const rank_times *slowed, const machine *m, arena *a)
 {
-  assert(s->ppm != NULL && s->power_ppm != NULL && slowed->step_ps >= 0);
+  assert(s->ppm != NULL && slowed->step_ps >= 0);
   rank_times u = *slowed;
   u.cut = nothing_cut;
   if (s->cut.ops > 0) give_rows(s, u.plan, a);
   found f = { *s, &u, m, a };
   work w = work_of(&u);
-  full_clock full = full_clock_of(&u, &w.calls, s->power_ppm, a);
-  set_power(&f, &full, &w.calls);
+  take_back_power(&f, &w);
+  add_power(&f, &w);
   work_release(&w);
-  assert(f.of.ppm == s->ppm && "the rows are the same");
+  *s = f.of;
 }

@@ -72,7 +72,7 @@ typedef struct rank_times {
  * op. */
 typedef struct slowdown {
   int64_t *ppm;       /* all of it; NULL: no op is slowed */
-  int64_t *power_ppm; /* the part of it that power throttling adds */
+  int64_t *power_ppm; /* the part of it that power throttling adds; NULL: it adds nothing */
   turn_cut cut;
 } slowdown;
 
