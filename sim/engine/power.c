@@ -30,15 +30,34 @@ static int64_t all_nj(const power_curve *c)
   return nj;
 }
 
+/* The number of kernels that have begun; quick if it is `near` or a bit more. */
+static uint32_t count_begun(const power_spans *l, uint32_t near, int64_t at_ps)
+{
+  uint32_t low = near, high = l->count;
+  if (near > 0 && l->items[near - 1].begin_ps > at_ps) {
+    low = 0;
+    high = near - 1;
+  }
+  for (uint32_t step = 1; low + step <= high; step *= 2) {
+    if (l->items[low + step - 1].begin_ps > at_ps)
+      high = low + step - 1;
+    else
+      low += step;
+  }
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (l->items[middle].begin_ps > at_ps)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
 /* Energy of a stream from the step's begin to a time. */
 static int64_t stream_until_nj(power_spans *l, power_edge edge, int64_t at_ps)
 {
-  uint32_t begun = l->begun[edge];
-  while (begun < l->count && l->items[begun].begin_ps <= at_ps)
-    begun++;
-  while (begun > 0 && l->items[begun - 1].begin_ps > at_ps)
-    begun--;
-  l->begun[edge] = begun;
+  uint32_t begun = l->begun[edge] = count_begun(l, l->begun[edge], at_ps);
   if (begun == 0) return 0;
   const power_span *k = &l->items[begun - 1];
   if (at_ps >= k->end_ps) return until_end_nj(k);

@@ -139,6 +139,32 @@ static void test_period(void **state)
   power_curve_free(&c);
 }
 
+/* A curve that was asked for other times, far away or near, answers as a new one does. */
+static void test_any_order(void **state)
+{
+  (void)state;
+  enum { KERNELS = 1000 };
+  machine m = limited();
+  int64_t step = KERNELS * SLICE / 5;
+  power_curve asked = power_curve_new(step), fresh = power_curve_new(step);
+  for (int64_t i = 0; i < KERNELS; i++) {
+    int64_t begin_ps = i * (SLICE / 5), end_ps = begin_ps + (i * i % 7 + 1) * (SLICE / 35);
+    power_curve_add(&asked, STREAM_COMPUTE, begin_ps, end_ps, work(900 + i % 300, SLICE / 7));
+    power_curve_add(&fresh, STREAM_COMPUTE, begin_ps, end_ps, work(900 + i % 300, SLICE / 7));
+  }
+  int64_t most = 0;
+  for (int64_t i = 0; i < KERNELS; i++) {
+    int64_t at_ps = i * i * 7919 % step;
+    memset(fresh.streams[STREAM_COMPUTE].begun, 0, sizeof fresh.streams[STREAM_COMPUTE].begun);
+    int64_t ppm = power_curve_excess_ppm(&fresh, &m, at_ps);
+    assert_int_equal(power_curve_excess_ppm(&asked, &m, at_ps), ppm);
+    most = max_i64(most, ppm);
+  }
+  assert_true(most > 0);
+  power_curve_free(&asked);
+  power_curve_free(&fresh);
+}
+
 /* From one time to another: no less than at any time between. The windows of all of them hold what lies
  * between the first one's begin and the last one's end. */
 static void test_most(void **state)
@@ -161,9 +187,10 @@ static void test_most(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_demand),      cmocka_unit_test(test_base), cmocka_unit_test(test_windows),
-    cmocka_unit_test(test_step_before), cmocka_unit_test(test_sum),  cmocka_unit_test(test_period),
-    cmocka_unit_test(test_most),
+    cmocka_unit_test(test_demand),  cmocka_unit_test(test_base),
+    cmocka_unit_test(test_windows), cmocka_unit_test(test_step_before),
+    cmocka_unit_test(test_sum),     cmocka_unit_test(test_period),
+    cmocka_unit_test(test_most),    cmocka_unit_test(test_any_order),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
