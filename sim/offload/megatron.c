@@ -267,12 +267,6 @@ static uint32_t group_row(const manager *m, uint32_t position, uint32_t group)
   return m->kept.base[position] + group;
 }
 
-static const saved_group *group_shape(const manager *m, instance_id i, uint32_t group)
-{
-  assert(group > 0 && group < m->rank->chunks[i % m->rank->chunk_count].group_count);
-  return &m->rank->chunks[i % m->rank->chunk_count].groups[group];
-}
-
 static void become(manager *m, uint32_t row, group_state from, group_state to)
 {
   assert(m->states[row] == from && from < to && "as in the diagram");
@@ -348,7 +342,7 @@ static bool stopped(const manager *m)
 static void stop_chunk_mismatch(const manager *m, instance_id i, uint32_t group)
 {
   assert(m->has[MEGATRON_FINISHED_EARLY] && m->iteration == ITERATION_STEADY);
-  const saved_group *g = group_shape(m, i, group);
+  const saved_group *g = instance_group(m->rank, i, group);
 
   diag_error(
       m->diag, mode_pos(m),
@@ -365,7 +359,7 @@ static void stop_chunk_mismatch(const manager *m, instance_id i, uint32_t group)
 static void stop_without_chunk(const manager *m, instance_id i, uint32_t group)
 {
   assert(m->has[MEGATRON_EARLY_READ] && m->backward_current != m->order.position[i]);
-  const saved_group *g = group_shape(m, i, group);
+  const saved_group *g = instance_group(m->rank, i, group);
   bool none = m->backward_current == NO_POSITION;
 
   diag_error(
@@ -385,7 +379,7 @@ static void stop_without_chunk(const manager *m, instance_id i, uint32_t group)
 static void stop_in_recomputation(const manager *m, instance_id i, uint32_t group, uint32_t to)
 {
   assert(m->has[MEGATRON_RECOMPUTED_GROUP] && to != m->order.position[i]);
-  const saved_group *g = group_shape(m, i, group);
+  const saved_group *g = instance_group(m->rank, i, group);
   uint32_t next =
       m->backward_next < m->backward_known ? m->order.backward[m->backward_next] : NO_POSITION;
   const char *what = next == to ? "takes it for a group of the next backward, which is not modelled"
@@ -440,7 +434,7 @@ static bool leaves_its_handler(manager *m, uint32_t position, instance_id i, uin
   uint32_t next = next_forward_with(m, position, name);
   if (next == NO_POSITION)
     m->past_last_handler = true;
-  else if (group_shape(m, i, group)->recomputed)
+  else if (instance_group(m->rank, i, group)->recomputed)
     stop_in_recomputation(m, i, group, next);
   else
     stop_chunk_mismatch(m, i, group);
@@ -479,9 +473,8 @@ static bool uses_pool(const char *name)
 
 static void copy_out(const manager *m, walk *w, instance_id i, uint32_t group)
 {
-  const chunk_shape *c = &m->rank->chunks[i % m->rank->chunk_count];
-  assert(group > 0 && group < c->group_count);
-  const saved_group *g = &c->groups[group];
+  const chunk_shape *c = instance_chunk(m->rank, i);
+  const saved_group *g = instance_group(m->rank, i, group);
   bool pooled = uses_pool(g->name);
 
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
@@ -511,9 +504,9 @@ static void limit_inflight(manager *m, walk *w, uint32_t position, uint32_t grou
 
 static bool lies_in(const manager *m, const walk *w, instance_id i, uint32_t group, uint32_t slot)
 {
-  const chunk_shape *c = &m->rank->chunks[i % m->rank->chunk_count];
-  assert(slot > 0 && group > 0 && group < c->group_count);
-  const saved_group *g = &c->groups[group];
+  assert(slot > 0);
+  const chunk_shape *c = instance_chunk(m->rank, i);
+  const saved_group *g = instance_group(m->rank, i, group);
 
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
     if (c->entries[e].slot == slot && act_place(w, i, e) == PLACE_DEVICE) return true;
@@ -526,9 +519,9 @@ static bool is_kept_user(const manager *m, const walk *w, instance_id i, uint32_
 {
   assert(slot > 0);
   uint32_t position = m->order.position[i];
-  int32_t layer = group_shape(m, i, group)->layer;
+  int32_t layer = instance_group(m->rank, i, group)->layer;
 
-  for (uint32_t g = group - 1; g > 0 && group_shape(m, i, g)->layer == layer; g--)
+  for (uint32_t g = group - 1; g > 0 && instance_group(m->rank, i, g)->layer == layer; g--)
     if (m->kept.keep[group_row(m, position, g)] && lies_in(m, w, i, g, slot)) return true;
   return false;
 }
@@ -545,7 +538,7 @@ static bool is_input_of_checkpoint(const chunk_shape *c, uint32_t slot)
 static void stop_without_input(const manager *m, instance_id i, uint32_t group)
 {
   assert(m->has[MEGATRON_RECOMPUTED_GROUP]);
-  const saved_group *g = group_shape(m, i, group);
+  const saved_group *g = instance_group(m->rank, i, group);
 
   diag_error(
       m->diag, mode_pos(m),
@@ -560,8 +553,8 @@ static void stop_without_input(const manager *m, instance_id i, uint32_t group)
  * case it has already stopped with "Chunk mismatch". */
 static void empty_released(const manager *m, walk *w, instance_id i, uint32_t group)
 {
-  const saved_group *g = group_shape(m, i, group);
-  const chunk_shape *c = &m->rank->chunks[i % m->rank->chunk_count];
+  const saved_group *g = instance_group(m->rank, i, group);
+  const chunk_shape *c = instance_chunk(m->rank, i);
   bool in_checkpoint = m->has[MEGATRON_RECOMPUTED_GROUP] && !g->recomputed && g->entry_count == 0;
 
   for (uint32_t k = 0; k < 4 && g->released[k] != 0; k++) {
@@ -630,12 +623,12 @@ static void group_start(void *state, walk *w, instance_id i, uint32_t group)
   handler *h = &m->handlers[position];
 
   if (stopped(m)) return;
-  if (group_shape(m, i, group)->recomputed && m->newest_forward != position) {
+  if (instance_group(m->rank, i, group)->recomputed && m->newest_forward != position) {
     stop_in_recomputation(m, i, group, m->newest_forward);
     return;
   }
-  if (graph_replay_may_delay(&m->replay, group_shape(m, i, group)->name))
-    commit_delayed(m, w, i, group_shape(m, i, group)->layer);
+  if (graph_replay_may_delay(&m->replay, instance_group(m->rank, i, group)->name))
+    commit_delayed(m, w, i, instance_group(m->rank, i, group)->layer);
   if (leaves_its_handler(m, position, i, group)) {
     m->unmanaged[group_row(m, position, group)] = true;
     m->unmanaged_groups++;
@@ -652,7 +645,7 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
   manager *m = state;
   assert(group == 0 || m->handlers[m->order.position[i]].started >= group || stopped(m) ||
          m->unmanaged[group_row(m, m->order.position[i], group)]);
-  const saved_group *g = group_shape(m, i, group);
+  const saved_group *g = instance_group(m->rank, i, group);
 
   if (stopped(m) || m->unmanaged[group_row(m, m->order.position[i], group)]) return;
   if (graph_replay_delays(&m->replay, g, i, group)) return;
@@ -691,18 +684,11 @@ static void switch_backward(manager *m, uint32_t position, name_id name)
   m->backward_current = position;
 }
 
-/* The entry's group, 0: none that the manager has. */
-static uint32_t group_of_entry(const manager *m, instance_id i, uint32_t entry)
-{
-  assert(entry > 0 && entry < m->rank->chunks[i % m->rank->chunk_count].entry_count);
-  return m->rank->chunks[i % m->rank->chunk_count].entries[entry].group;
-}
-
 /* Checkpoints of Transformer Engine free what came back for them marked for compute. */
 static void mark_for_compute(const manager *m, walk *w, instance_id i, uint32_t entry)
 {
   assert(act_place(w, i, entry) == PLACE_DEVICE);
-  uint32_t row = group_row(m, m->order.position[i], group_of_entry(m, i, entry));
+  uint32_t row = group_row(m, m->order.position[i], instance_entry(m->rank, i, entry)->group);
 
   if (m->marks_for_compute && m->left[row]) act_record_stream(w, i, entry, STREAM_COMPUTE);
 }
@@ -711,7 +697,7 @@ static void mark_for_compute(const manager *m, walk *w, instance_id i, uint32_t 
 static void entry_needed(void *state, walk *w, instance_id i, uint32_t entry)
 {
   manager *m = state;
-  uint32_t position = m->order.position[i], group = group_of_entry(m, i, entry);
+  uint32_t position = m->order.position[i], group = instance_entry(m->rank, i, entry)->group;
   uint32_t row = group_row(m, position, group);
 
   if (group == 0 || stopped(m) || m->unmanaged[row]) return;
@@ -740,8 +726,8 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   manager *m = state;
 
   if (act_place(w, i, entry) != PLACE_HOST) return;
-  assert(group_of_entry(m, i, entry) > 0 && "only a group's tensors leave");
-  uint32_t row = group_row(m, m->order.position[i], group_of_entry(m, i, entry));
+  assert(instance_entry(m->rank, i, entry)->group > 0 && "only a group's tensors leave");
+  uint32_t row = group_row(m, m->order.position[i], instance_entry(m->rank, i, entry)->group);
   assert(m->states[row] >= GROUP_STACKED && "only a group that was committed left");
   if (m->has[MEGATRON_INLINE_RELOAD])
     m->unordered_reloads++;
@@ -754,7 +740,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 static bool is_on_host(const manager *m, walk *w, instance_id i, uint32_t group)
 {
   assert(group > 0);
-  const saved_group *g = group_shape(m, i, group);
+  const saved_group *g = instance_group(m->rank, i, group);
 
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
     if (act_place(w, i, e) == PLACE_HOST) return true;
@@ -793,7 +779,7 @@ static void bring_back(manager *m, walk *w, uint32_t position)
   instance_id i = m->order.forward[position];
   assert(h->stack.count > 0);
   uint32_t group = h->stack.groups[--h->stack.count], row = group_row(m, position, group);
-  const saved_group *g = group_shape(m, i, group);
+  const saved_group *g = instance_group(m->rank, i, group);
   bool copied = is_on_host(m, w, i, group);
 
   if (m->kept.keep[row] || (m->all_step && !copied)) {

@@ -85,12 +85,6 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 
 /* ---- what a group is here ---- */
 
-static const chunk_shape *shape_of(const manager *m, instance_id i)
-{
-  assert(i < m->order.count);
-  return &m->rank->chunks[i % m->rank->chunk_count];
-}
-
 static uint32_t layer_count(const manager *m, uint32_t position)
 {
   assert(m->rank->chunks[chunk_at(&m->order, position)].group_count > 1);
@@ -150,9 +144,8 @@ static bool should_offload(const manager *m, uint32_t position)
 
 static void copy_out(const manager *m, walk *w, instance_id i, uint32_t group)
 {
-  const chunk_shape *c = shape_of(m, i);
-  assert(group > 0 && group < c->group_count);
-  const saved_group *g = &c->groups[group];
+  const chunk_shape *c = instance_chunk(m->rank, i);
+  const saved_group *g = instance_group(m->rank, i, group);
 
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
     if (is_registered(c, e))
@@ -166,9 +159,8 @@ static void copy_out(const manager *m, walk *w, instance_id i, uint32_t group)
  * storage would be emptied without a copy. */
 static void check_views(const manager *m, const walk *w, instance_id i, uint32_t group)
 {
-  const chunk_shape *c = shape_of(m, i);
-  assert(group > 0 && group < c->group_count);
-  const saved_group *g = &c->groups[group];
+  const chunk_shape *c = instance_chunk(m->rank, i);
+  const saved_group *g = instance_group(m->rank, i, group);
 
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
     for (uint32_t k = 0; k < start_markers(g); k++)
@@ -184,7 +176,7 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
   manager *m = state;
   uint32_t position = m->order.position[i];
   handler *h = &m->handlers[position];
-  const saved_group *g = &shape_of(m, i)->groups[group];
+  const saved_group *g = instance_group(m->rank, i, group);
 
   assert(group == h->layer + 1 && group <= layer_count(m, position) &&
          "one group a layer, in order");
@@ -241,7 +233,7 @@ static void wait_for_last_out(manager *m, walk *w, uint32_t position, uint32_t l
 static void bring_back_one(manager *m, walk *w, uint32_t position, uint32_t layer)
 {
   instance_id i = m->order.forward[position];
-  const saved_group *g = &shape_of(m, i)->groups[layer + 1];
+  const saved_group *g = instance_group(m->rank, i, layer + 1);
   uint32_t left = 0;
 
   assert(layer < layer_count(m, position));
@@ -271,7 +263,7 @@ static void group_backward_start(void *state, walk *w, instance_id i, uint32_t g
 {
   manager *m = state;
   assert(group > 0 && m->backward_current == m->order.position[i]);
-  const saved_group *g = &shape_of(m, i)->groups[group];
+  const saved_group *g = instance_group(m->rank, i, group);
 
   for (uint32_t k = 0; k < start_markers(g); k++)
     start_marker_backward(m, w, m->order.position[i]);
@@ -281,7 +273,7 @@ static void group_backward_start(void *state, walk *w, instance_id i, uint32_t g
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
   const manager *m = state;
-  const chunk_shape *c = shape_of(m, i);
+  const chunk_shape *c = instance_chunk(m->rank, i);
   assert(c->entries[entry].group > 0);
 
   if (act_place(w, i, entry) != PLACE_HOST) return;

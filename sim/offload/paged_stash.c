@@ -202,7 +202,7 @@ static void note_order(stash *s, arena *a)
   s->packed = ARENA_ARRAY(a, bool *, instances);
   s->place = ARENA_ARRAY(a, uint32_t *, instances);
   for (uint32_t i = 0; i < instances; i++) {
-    const chunk_shape *c = &s->rank->chunks[i % s->rank->chunk_count];
+    const chunk_shape *c = instance_chunk(s->rank, i);
     s->packed[i] = ARENA_ARRAY(a, bool, c->group_count);
     s->place[i] = ARENA_ARRAY(a, uint32_t, c->entry_count + 1);
   }
@@ -243,16 +243,9 @@ static void lasting_memory(void *state, walk *w)
 
 /* ---- packing ---- */
 
-static const chunk_shape *chunk_of(const stash *s, instance_id i)
-{
-  assert(i < (uint64_t)s->rank->settings->derived.num_microbatches * s->rank->chunk_count);
-  return &s->rank->chunks[i % s->rank->chunk_count];
-}
-
 static const saved_entry *taken(const stash *s, instance_id i, uint32_t entry)
 {
-  assert(entry > 0 && entry < chunk_of(s, i)->entry_count);
-  const saved_entry *e = &chunk_of(s, i)->entries[entry];
+  const saved_entry *e = instance_entry(s->rank, i, entry);
 
   return stash_takes(e) ? e : NULL;
 }
@@ -311,7 +304,7 @@ static void give_place_back(stash *s, uint32_t arena_index, uint32_t at)
 
 static void pack(stash *s, walk *w, visit v)
 {
-  const saved_group *g = &chunk_of(s, v.instance)->groups[v.group];
+  const saved_group *g = instance_group(s->rank, v.instance, v.group);
 
   assert(!s->packed[v.instance][v.group] && s->packing.group == 0 && "one group at a time");
   act_join(w, STREAM_PACK, STREAM_COMPUTE);
@@ -332,7 +325,7 @@ static void pack(stash *s, walk *w, visit v)
 static void finish_packing(stash *s, walk *w)
 {
   if (s->packing.group == 0) return;
-  const saved_group *g = &chunk_of(s, s->packing.instance)->groups[s->packing.group];
+  const saved_group *g = instance_group(s->rank, s->packing.instance, s->packing.group);
   assert(s->packed[s->packing.instance][s->packing.group]);
 
   act_join(w, STREAM_COMPUTE, STREAM_PACK);
@@ -343,7 +336,7 @@ static void finish_packing(stash *s, walk *w)
 
 static void fetch(stash *s, walk *w, visit v, bool packed_just_now)
 {
-  const saved_group *g = &chunk_of(s, v.instance)->groups[v.group];
+  const saved_group *g = instance_group(s->rank, v.instance, v.group);
 
   assert(v.backward && v.group > 0 && "its backward is next");
   if (!packed_just_now) act_join(w, STREAM_PACK, STREAM_COMPUTE);
@@ -381,8 +374,8 @@ static bool is_visit(const stash *s, instance_id i, uint32_t group, bool backwar
 /* The first iteration: copies without padding replace the tensors. */
 static void cut(const stash *s, walk *w, instance_id i, uint32_t group)
 {
-  assert(s->iteration == ITERATION_WARMUP && group < chunk_of(s, i)->group_count);
-  const saved_group *g = &chunk_of(s, i)->groups[group];
+  assert(s->iteration == ITERATION_WARMUP && group < instance_chunk(s->rank, i)->group_count);
+  const saved_group *g = instance_group(s->rank, i, group);
 
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++) {
     const saved_entry *entry = taken(s, i, e);
@@ -405,7 +398,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 static void group_start(void *state, walk *w, instance_id i, uint32_t group)
 {
   stash *s = state;
-  assert(group > 0 && group < chunk_of(s, i)->group_count);
+  assert(group > 0 && group < instance_chunk(s->rank, i)->group_count);
 
   if (!is_idle(s)) finish_packing(s, w);
 }
@@ -438,7 +431,7 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
 static void group_backward_start(void *state, walk *w, instance_id i, uint32_t group)
 {
   stash *s = state;
-  assert(group > 0 && group < chunk_of(s, i)->group_count);
+  assert(group > 0 && group < instance_chunk(s->rank, i)->group_count);
 
   if (!is_idle(s) && s->at < s->visit_count && s->visits[s->at].backward)
     fetch(s, w, s->visits[s->at], false);

@@ -43,8 +43,7 @@ void save_on_cpu_unpack(walk *w, instance_id i, uint32_t entry)
 static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
   const rank_shape *r = *(const rank_shape **)state;
-  const saved_entry *e = &r->chunks[i % r->chunk_count].entries[entry];
-  assert(entry > 0 && entry < r->chunks[i % r->chunk_count].entry_count);
+  const saved_entry *e = instance_entry(r, i, entry);
 
   if (save_on_cpu_entry_leaves(e)) save_on_cpu_pack(w, i, entry, e->contiguous);
 }

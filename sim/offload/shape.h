@@ -9,6 +9,7 @@
 #ifndef OFFSIM_SIM_OFFLOAD_SHAPE_H
 #define OFFSIM_SIM_OFFLOAD_SHAPE_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -87,6 +88,23 @@ typedef struct rank_shape {
 /* An instance: handle of a chunk in flight; dense numbers 0 .. (micro-batches x chunks - 1):
  * microbatch * chunk_count + chunk. */
 typedef uint32_t instance_id;
+
+static inline const chunk_shape *instance_chunk(const rank_shape *r, instance_id i)
+{
+  return &r->chunks[i % r->chunk_count];
+}
+
+static inline const saved_group *instance_group(const rank_shape *r, instance_id i, uint32_t group)
+{
+  assert(group > 0 && group < instance_chunk(r, i)->group_count);
+  return &instance_chunk(r, i)->groups[group];
+}
+
+static inline const saved_entry *instance_entry(const rank_shape *r, instance_id i, uint32_t entry)
+{
+  assert(entry > 0 && entry < instance_chunk(r, i)->entry_count);
+  return &instance_chunk(r, i)->entries[entry];
+}
 
 /* How a tensor is copied. */
 typedef enum copy_form {

@@ -76,35 +76,29 @@ typedef struct te_v2_layers {
 
 /* ---- what is where ---- */
 
-static const chunk_shape *shape_of(const te_v2_layers *x, instance_id i)
-{
-  assert(i < (uint64_t)x->rank->settings->derived.num_microbatches * x->rank->chunk_count);
-  return &x->rank->chunks[i % x->rank->chunk_count];
-}
-
 static uint32_t first_of(const te_v2_layers *x, instance_id i, uint32_t entry)
 {
-  assert(entry > 0 && entry < shape_of(x, i)->entry_count);
+  assert(entry > 0 && entry < instance_chunk(x->rank, i)->entry_count);
   return x->first_of[i % x->rank->chunk_count][entry];
 }
 
 static uint32_t entries_begin(const te_v2_layers *x, instance_id i, uint32_t layer)
 {
-  assert(layer + 1 < shape_of(x, i)->group_count);
-  return shape_of(x, i)->groups[layer + 1].first_entry;
+  assert(layer + 1 < instance_chunk(x->rank, i)->group_count);
+  return instance_group(x->rank, i, layer + 1)->first_entry;
 }
 
 static uint32_t entries_end(const te_v2_layers *x, instance_id i, uint32_t layer)
 {
-  uint32_t end = entries_begin(x, i, layer) + shape_of(x, i)->groups[layer + 1].entry_count;
-  assert(end <= shape_of(x, i)->entry_count);
+  uint32_t end = entries_begin(x, i, layer) + instance_group(x->rank, i, layer + 1)->entry_count;
+  assert(end <= instance_chunk(x->rank, i)->entry_count);
   return end;
 }
 
 static uint32_t te_v2_layer_count(const te_v2_layers *x, instance_id i)
 {
-  assert(shape_of(x, i)->group_count > 0 && "group 0 is none");
-  return shape_of(x, i)->group_count - 1;
+  assert(instance_chunk(x->rank, i)->group_count > 0 && "group 0 is none");
+  return instance_chunk(x->rank, i)->group_count - 1;
 }
 
 static bool te_v2_layer_moves(const te_v2_layers *x, instance_id i, uint32_t layer)
@@ -114,8 +108,8 @@ static bool te_v2_layer_moves(const te_v2_layers *x, instance_id i, uint32_t lay
 
 static copy_form form_of(const te_v2_layers *x, instance_id i, uint32_t entry)
 {
-  assert(te_v2_entry_leaves(&shape_of(x, i)->entries[entry]));
-  return te_v2_whole_storage(&shape_of(x, i)->entries[entry]) ? COPY_STORAGE : COPY_VIEW;
+  assert(te_v2_entry_leaves(instance_entry(x->rank, i, entry)));
+  return te_v2_whole_storage(instance_entry(x->rank, i, entry)) ? COPY_STORAGE : COPY_VIEW;
 }
 
 /* Pipeline stages have several micro-batches in flight. The engine counts the layers of each
@@ -125,7 +119,8 @@ static host_buffer *kept_of(te_v2_layers *x, instance_id i)
   assert(x->keeps_host);
   bool one_stage = x->rank->settings->parallel.pipeline_model_parallel_size == 1;
   host_buffer **kept = &x->kept[one_stage ? i % x->rank->chunk_count : i];
-  if (*kept == NULL) *kept = ARENA_ARRAY(x->memory, host_buffer, shape_of(x, i)->entry_count);
+  if (*kept == NULL)
+    *kept = ARENA_ARRAY(x->memory, host_buffer, instance_chunk(x->rank, i)->entry_count);
   return *kept;
 }
 
@@ -180,7 +175,7 @@ static te_v2_layers *te_v2_layers_new(const rank_shape *r, const bool *moves, bo
 static chunk_pass *new_pass(te_v2_layers *x, instance_id i)
 {
   assert(x->passes[i] == NULL && "a micro-batch is in flight once");
-  const chunk_shape *c = shape_of(x, i);
+  const chunk_shape *c = instance_chunk(x->rank, i);
   chunk_pass **unused = &x->free[i % x->rank->chunk_count], *p = *unused;
 
   if (p != NULL) {
@@ -321,13 +316,13 @@ static void te_v2_begin_backward(te_v2_layers *x, walk *w, instance_id i, uint32
   p->backward_layer = layer;
   for (uint32_t e = entries_begin(x, i, layer); e < entries_end(x, i, layer); e++)
     if (first_of(x, i, e) == e) p->held[p->held_count++] = act_hold(w, i, e);
-  assert(p->held_count < shape_of(x, i)->entry_count);
+  assert(p->held_count < instance_chunk(x->rank, i)->entry_count);
 }
 
 /* Ends the backward of the current layer, if there is one. */
 static void te_v2_finish_layer(te_v2_layers *x, walk *w, instance_id i)
 {
-  assert(pass_of(x, i)->held_count <= shape_of(x, i)->entry_count);
+  assert(pass_of(x, i)->held_count <= instance_chunk(x->rank, i)->entry_count);
   chunk_pass *p = pass_of(x, i);
   uint32_t layer = p->backward_layer;
 

@@ -31,8 +31,7 @@ static copy_form form_of(const saved_entry *e)
 static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
   const rank_shape *r = *(const rank_shape **)state;
-  const saved_entry *e = &r->chunks[i % r->chunk_count].entries[entry];
-  assert(entry > 0 && entry < r->chunks[i % r->chunk_count].entry_count);
+  const saved_entry *e = instance_entry(r, i, entry);
 
   if (trl_entry_leaves(e, r->settings->offload.trl_params_registered))
     act_offload(w, i, entry, (offload_how){ .form = form_of(e), .stream = STREAM_COMPUTE });
