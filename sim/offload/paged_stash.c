@@ -31,6 +31,10 @@ typedef struct stash_arena {
   int64_t entry_bytes; /* of the packed tensors, with their padding */
   uint32_t most;       /* most of them alive at once, in the first iteration */
   int64_t device_pages, host_pages;
+  /* of the policy */
+  device_buffer memory;
+  int64_t free_pages;
+  bool *used; /* by slot for a tensor */
 } stash_arena;
 
 typedef struct stash_arenas {
@@ -157,10 +161,7 @@ typedef struct stash {
   iteration_kind iteration;
   diag *diag;
   stash_arenas arenas;
-  device_buffer *memory; /* by arena */
-  int64_t *free_pages;   /* by arena */
-  bool **used;           /* by arena and slot for a tensor */
-  const visit *visits;   /* every group's forward and backward, in order */
+  const visit *visits; /* every group's forward and backward, in order */
   uint32_t visit_count, at;
   visit packing; /* the packing that compute has not joined yet; group 0: none */
   bool fetching;
@@ -213,12 +214,9 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   stash *s = ARENA_NEW(a, stash);
 
   *s = (stash){ .rank = r, .iteration = iteration, .diag = d, .arenas = stash_arenas_new(r, a) };
-  s->memory = ARENA_ARRAY(a, device_buffer, s->arenas.count + 1);
-  s->free_pages = ARENA_ARRAY(a, int64_t, s->arenas.count + 1);
-  s->used = ARENA_ARRAY(a, bool *, s->arenas.count + 1);
   for (uint32_t k = 0; k < s->arenas.count; k++) {
-    int64_t tensors = s->arenas.items[k].device_pages / stash_entry_pages(&s->arenas);
-    s->used[k] = ARENA_ARRAY(a, bool, (size_t)tensors + 1);
+    stash_arena *of = &s->arenas.items[k];
+    of->used = ARENA_ARRAY(a, bool, (size_t)(of->device_pages / stash_entry_pages(&s->arenas)) + 1);
   }
   note_order(s, a);
   assert(s->visit_count % 2 == 0 && "each forward has a backward");
@@ -231,11 +229,11 @@ static void lasting_memory(void *state, walk *w)
   assert(s->packing.group == 0 && !s->fetching && "nothing moves between iterations");
 
   for (uint32_t k = 0; k < s->arenas.count; k++) {
-    const stash_arena *of = &s->arenas.items[k];
+    stash_arena *of = &s->arenas.items[k];
     int64_t rows = of->device_pages * s->arenas.page_rows;
     int64_t rows_on_host = of->host_pages * s->arenas.page_rows;
-    s->free_pages[k] = of->device_pages;
-    s->memory[k] = act_own_memory(w, "paged_stash", stash_bytes(&s->arenas, of, rows), false);
+    of->free_pages = of->device_pages;
+    of->memory = act_own_memory(w, "paged_stash", stash_bytes(&s->arenas, of, rows), false);
     if (rows_on_host > 0)
       act_own_memory(w, "paged_stash_on_host", stash_bytes(&s->arenas, of, rows_on_host), true);
   }
@@ -256,50 +254,47 @@ static int64_t packed_bytes(const stash *s, const saved_entry *e)
   return stash_bytes(&s->arenas, stash_arena_of(&s->arenas, e), s->arenas.arriving);
 }
 
-static bool has_pages(stash *s, uint32_t arena_index)
+static bool has_pages(const stash *s, const stash_arena *of)
 {
-  assert(arena_index < s->arenas.count && s->free_pages[arena_index] >= 0);
+  assert(of->free_pages >= 0);
   const char *factor = "moe_paged_stash_buffer_size_factor_cuda";
   int64_t needed = stash_entry_pages(&s->arenas);
 
-  if (s->free_pages[arena_index] >= needed) return true;
+  if (of->free_pages >= needed) return true;
   diag_error(s->diag, s->rank->settings->at[KEY_offload_moe_paged_stash_buffer_size_factor_cuda],
              "pipeline rank %u: the paged stash overflows: a tensor needs %" PRId64
              " pages of %" PRId64 " rows, and %" PRId64
              " are free; Megatron-LM would run every step a second time without the stash, or "
              "spill to the host, which is not modelled; raise %s",
-             s->rank->pp_rank, needed, s->arenas.page_rows, s->free_pages[arena_index], factor);
+             s->rank->pp_rank, needed, s->arenas.page_rows, of->free_pages, factor);
   return false;
 }
 
-static int64_t place_offset(const stash *s, uint32_t arena_index, uint32_t at)
+static int64_t place_offset(const stash *s, const stash_arena *of, uint32_t at)
 {
-  assert(arena_index < s->arenas.count);
   int64_t rows = stash_entry_pages(&s->arenas) * s->arenas.page_rows;
-  return stash_bytes(&s->arenas, &s->arenas.items[arena_index], rows * at);
+  return stash_bytes(&s->arenas, of, rows * at);
 }
 
 /* The lowest free slot: every tensor of an arena has the same number of pages. */
-static uint32_t take_place(stash *s, uint32_t arena_index)
+static uint32_t take_place(const stash *s, stash_arena *of)
 {
-  bool *used = s->used[arena_index];
   uint32_t at = 0;
-  while (used[at])
+  while (of->used[at])
     at++;
-  used[at] = true;
-  assert(place_offset(s, arena_index, at + 1) <=
-         stash_bytes(&s->arenas, &s->arenas.items[arena_index],
-                     s->arenas.items[arena_index].device_pages * s->arenas.page_rows));
-  s->free_pages[arena_index] -= stash_entry_pages(&s->arenas);
+  of->used[at] = true;
+  assert(place_offset(s, of, at + 1) <=
+         stash_bytes(&s->arenas, of, of->device_pages * s->arenas.page_rows));
+  of->free_pages -= stash_entry_pages(&s->arenas);
   return at;
 }
 
-static void give_place_back(stash *s, uint32_t arena_index, uint32_t at)
+static void give_place_back(const stash *s, stash_arena *of, uint32_t at)
 {
-  assert(s->used[arena_index][at]);
-  s->used[arena_index][at] = false;
-  s->free_pages[arena_index] += stash_entry_pages(&s->arenas);
-  assert(s->free_pages[arena_index] <= s->arenas.items[arena_index].device_pages);
+  assert(of->used[at]);
+  of->used[at] = false;
+  of->free_pages += stash_entry_pages(&s->arenas);
+  assert(of->free_pages <= of->device_pages);
 }
 
 static void pack(stash *s, walk *w, visit v)
@@ -311,10 +306,10 @@ static void pack(stash *s, walk *w, visit v)
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++) {
     const saved_entry *entry = taken(s, v.instance, e);
     if (entry == NULL) continue;
-    uint32_t k = (uint32_t)(stash_arena_of(&s->arenas, entry) - s->arenas.items);
-    if (!diag_ok(s->diag) || !has_pages(s, k)) return;
-    uint32_t at = s->place[v.instance][e] = take_place(s, k);
-    act_stash(w, v.instance, e, (packed_place){ s->memory[k], place_offset(s, k, at) },
+    stash_arena *of = stash_arena_of(&s->arenas, entry);
+    if (!diag_ok(s->diag) || !has_pages(s, of)) return;
+    uint32_t at = s->place[v.instance][e] = take_place(s, of);
+    act_stash(w, v.instance, e, (packed_place){ of->memory, place_offset(s, of, at) },
               packed_bytes(s, entry), STREAM_PACK);
   }
   s->packed[v.instance][v.group] = true;
@@ -346,10 +341,10 @@ static void fetch(stash *s, walk *w, visit v, bool packed_just_now)
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++) {
     const saved_entry *entry = taken(s, v.instance, e);
     if (entry == NULL) continue;
-    uint32_t k = (uint32_t)(stash_arena_of(&s->arenas, entry) - s->arenas.items),
-             at = s->place[v.instance][e];
-    act_unstash(w, v.instance, e, place_offset(s, k, at), packed_bytes(s, entry), STREAM_PACK);
-    give_place_back(s, k, at);
+    stash_arena *of = stash_arena_of(&s->arenas, entry);
+    uint32_t at = s->place[v.instance][e];
+    act_unstash(w, v.instance, e, place_offset(s, of, at), packed_bytes(s, entry), STREAM_PACK);
+    give_place_back(s, of, at);
     assert(act_place(w, v.instance, e) == PLACE_DEVICE);
   }
   s->packed[v.instance][v.group] = false;
