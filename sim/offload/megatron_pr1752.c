@@ -25,6 +25,7 @@
 #include "sim/config/checks.h"
 #include "sim/offload/actions.h"
 #include "sim/offload/chunk_order.h"
+#include "sim/offload/megatron_conditions.h"
 #include "sim/offload/systems.h"
 
 typedef struct handler {
@@ -91,20 +92,25 @@ static uint32_t layer_count(const manager *m, uint32_t position)
   return m->rank->chunks[chunk_at(&m->order, position)].group_count - 1;
 }
 
+/* Whether the group's commit empties the slot: one of core attention's arguments. */
+static bool is_emptied(const saved_group *g, uint32_t slot)
+{
+  for (uint32_t k = 0; k < 4 && g->released[k] != 0; k++)
+    if (g->released[k] == slot) return true;
+  return false;
+}
+
 /* Whether the entry is the first in its group with one of core attention's arguments. */
 static bool is_registered(const chunk_shape *c, uint32_t entry)
 {
   assert(entry > 0 && entry < c->entry_count && c->entries[entry].group > 0);
   const saved_group *g = &c->groups[c->entries[entry].group];
   uint32_t slot = c->entries[entry].slot;
-  bool given = false;
 
   if (c->entries[entry].parameter) return false;
-  for (uint32_t k = 0; k < 4 && g->released[k] != 0; k++)
-    given = given || g->released[k] == slot;
   for (uint32_t e = g->first_entry; e < entry; e++)
     if (c->entries[e].slot == slot) return false;
-  return given;
+  return is_emptied(g, slot);
 }
 
 static uint32_t start_markers(const saved_group *g)
@@ -163,12 +169,11 @@ static void check_views(const manager *m, const walk *w, instance_id i, uint32_t
   const saved_group *g = instance_group(m->rank, i, group);
 
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
-    for (uint32_t k = 0; k < start_markers(g); k++)
-      if (c->entries[e].slot == g->released[k] && act_place(w, i, e) == PLACE_DEVICE)
-        diag_error(m->diag, m->rank->settings->at[KEY_offload_system],
-                   "PR #1752 does not work with unfused attention, whose views of query, key and "
-                   "value are emptied without a copy; choose attention_backend fused or flash with "
-                   "bf16 or fp16, or offload.system megatron");
+    if (is_emptied(g, c->entries[e].slot) && act_place(w, i, e) == PLACE_DEVICE)
+      diag_error(m->diag, m->rank->settings->at[KEY_offload_system],
+                 "PR #1752 does not work with unfused attention, whose views of query, key and "
+                 "value are emptied without a copy; choose attention_backend fused or flash with "
+                 "bf16 or fp16, or offload.system megatron");
 }
 
 static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
@@ -326,7 +331,7 @@ static bool conditions(const settings *s, diag *d)
   assert(s->offload.system == SYSTEM_megatron_pr1752);
   setting_key key = KEY_offload_offload_modules;
 
-  return megatron_system.conditions(s, d) &&
+  return megatron_conditions(s, d) &&
          need(s, d, moves_core_attention_alone(s), key, KEY_offload_system,
               "offload system megatron_pr1752 offloads only core_attn") &&
          need(s, d, s->derived.virtual_stages > 1, KEY_offload_system, KEY_offload_system,
@@ -362,12 +367,9 @@ static bool theory_group(const offload_theory *t, uint32_t position, uint32_t gr
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
   assert(entry < c->entry_count && c->entries[entry].group < c->group_count);
-  const saved_group *g = &c->groups[c->entries[entry].group];
   (void)t;
 
-  for (uint32_t k = 0; k < 4 && g->released[k] != 0; k++)
-    if (g->released[k] == c->entries[entry].slot) return true;
-  return false;
+  return is_emptied(&c->groups[c->entries[entry].group], c->entries[entry].slot);
 }
 
 const offload_descriptor megatron_pr1752_system = {
