@@ -95,14 +95,11 @@ static void gated_backward(emitter *e, const graph *g, const graph_node *n)
   ref x = emit_saved(e, 0);
   ref act = emit_saved(e, 1);
   ref linear = n->flags ? emit_saved(e, 2) : half_of(e, type, n, x, LINEAR);
-  ref glinear =
-      emit_temporary(e, "linear_gradient", type, n->dims[0], n->dims[2], 0, 0, CLASS_TRANSIENT);
-  ref gact =
-      emit_temporary(e, "gate_gradient", type, n->dims[0], n->dims[2], 0, 0, CLASS_TRANSIENT);
+  ref glinear = emit_matrix(e, "linear_gradient", type, n->dims[0], n->dims[2]);
+  ref gact = emit_matrix(e, "gate_gradient", type, n->dims[0], n->dims[2]);
   emit_memory_kernel(e, KERNEL_MULTIPLY_BACKWARD, type, n->dims[ROWS] * n->dims[OUTPUTS],
                      (ref[]){ gy, act, linear, 0 }, (ref[]){ gact, glinear, 0 });
-  ref gglu =
-      emit_temporary(e, "activation_gradient", type, n->dims[0], n->dims[2], 0, 0, CLASS_TRANSIENT);
+  ref gglu = emit_matrix(e, "activation_gradient", type, n->dims[0], n->dims[2]);
   emit_activation(e, KERNEL_ACTIVATION_BACKWARD, type, n, n->dims[OUTPUTS], false,
                   (ref[]){ gact, half_of(e, type, n, x, ACTIVATED), 0 }, (ref[]){ gglu, 0 });
   emit_drop(e, gact);

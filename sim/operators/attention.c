@@ -101,8 +101,7 @@ static int64_t kv_part(const graph_node *n)
 
 static ref of_all_ranks(emitter *e, const graph *g, const graph_node *n, const char *name)
 {
-  return emit_temporary(e, name, type_of(g, n->inputs[0]), n->dims[CP] * kv_part(n), 0, 0, 0,
-                        CLASS_TRANSIENT);
+  return emit_vector(e, name, type_of(g, n->inputs[0]), n->dims[CP] * kv_part(n));
 }
 
 /* `to` gets the keys and values of each rank in turn. Ring: while a step multiplies its keys and values,
@@ -158,15 +157,12 @@ static void ring_forward(emitter *e, const graph *g, const graph_node *n, ref q,
 {
   dtype type = type_of(g, n->inputs[0]);
   int64_t ranks = n->dims[CP];
-  ref others =
-      emit_temporary(e, "exchanged_kv", type, (ranks - 1) * kv_part(n), 0, 0, 0, CLASS_TRANSIENT);
+  ref others = emit_vector(e, "exchanged_kv", type, (ranks - 1) * kv_part(n));
   ref last = emit_output(e, n->outputs[KEY_VALUE]);
   exchange_kv(e, g, n, k, v, (ref[]){ others, last, 0 });
   for (int64_t i = 0; i < ranks; i++) {
-    emit_temporary(e, "output_of_step", type, tensor_elements(g, n->outputs[OUTPUT]), 0, 0, 0,
-                   CLASS_TRANSIENT);
-    emit_temporary(e, "log_sums_of_step", DTYPE_FP32, tensor_elements(g, n->outputs[LOG_SUMS]), 0,
-                   0, 0, CLASS_TRANSIENT);
+    emit_vector(e, "output_of_step", type, tensor_elements(g, n->outputs[OUTPUT]));
+    emit_vector(e, "log_sums_of_step", DTYPE_FP32, tensor_elements(g, n->outputs[LOG_SUMS]));
   }
   ref o = emit_output(e, n->outputs[OUTPUT]);
   ref lse = emit_output(e, n->outputs[LOG_SUMS]);
@@ -212,8 +208,7 @@ static int64_t new_gradients(emitter *e, const graph *g, const graph_node *n, re
   }
   for (int i = 0; i < 3; i++)
     elements += tensor_elements(g, n->inputs[i]);
-  ref joined = emit_temporary(e, "qkv_gradient", type_of(g, n->inputs[0]), elements, 0, 0, 0,
-                              CLASS_TRANSIENT);
+  ref joined = emit_vector(e, "qkv_gradient", type_of(g, n->inputs[0]), elements);
   for (int i = 0; i < 3; i++) {
     const plan_view *v = &g->tensors.items[n->inputs[i]].view;
     gradients[i] =
@@ -293,9 +288,8 @@ static void ring_backward(emitter *e, const graph *g, const graph_node *n, ref g
   emit_grad_is(e, n->inputs[1], own.key);
   emit_grad_is(e, n->inputs[2], own.value);
   exchange_kv(e, g, n, saved.key, saved.value, (ref[]){ all, 0 });
-  emit_temporary(e, "query_gradient_of_step", type, tensor_elements(g, n->inputs[0]), 0, 0, 0,
-                 CLASS_TRANSIENT);
-  emit_temporary(e, "kv_gradient_of_step", type, kv_part(n), 0, 0, 0, CLASS_TRANSIENT);
+  emit_vector(e, "query_gradient_of_step", type, tensor_elements(g, n->inputs[0]));
+  emit_vector(e, "kv_gradient_of_step", type, kv_part(n));
   ref_list reads = { .items = { gy, emit_saved(e, RING_QUERY), saved.key, saved.value,
                                 emit_saved(e, RING_OUTPUT), emit_saved(e, RING_LOG_SUMS), all },
                      .count = 7 };

@@ -23,7 +23,7 @@ static ref matrices(emitter *e, const graph *g, tensor_id t, ref r)
 static ref mask_step(emitter *e, const graph *g, const graph_node *n, const char *name, dtype type)
 {
   const int64_t *shape = g->tensors.items[n->outputs[0]].shape;
-  return emit_temporary(e, name, type, shape[0], shape[1], 0, 0, CLASS_TRANSIENT);
+  return emit_matrix(e, name, type, shape[0], shape[1]);
 }
 
 /* Inside the window is what is not before it and not after it: by torch.where, whose results are int64, or by

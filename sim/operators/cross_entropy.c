@@ -61,8 +61,7 @@ static void nll_backward(emitter *e, const graph *g, const graph_node *n)
   dtype type = type_of(g, n->inputs[0]);
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref gx = emit_grad_for(e, n->inputs[0]);
-  emit_memory_kernel(e, KERNEL_FILL, type, tensor_elements(g, n->inputs[0]), (ref[]){ 0 },
-                     (ref[]){ gx, 0 });
+  emit_fill(e, type, tensor_elements(g, n->inputs[0]), gx);
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_NLL_BACKWARD,
                               .type = type,

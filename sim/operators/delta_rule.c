@@ -145,8 +145,7 @@ static void delta_rule_forward(emitter *e, const graph *g, const graph_node *n)
   r.sums = emit_output(e, out[SUMS]);
   sum_in_chunks(e, &r, false, emit_input(e, in[DECAY]), r.sums);
   r.inverses = emit_output(e, out[INVERSES]);
-  emit_memory_kernel(e, KERNEL_FILL, r.type, tensor_elements(g, out[INVERSES]), (ref[]){ 0 },
-                     (ref[]){ r.inverses, 0 });
+  emit_fill(e, r.type, tensor_elements(g, out[INVERSES]), r.inverses);
   emit_delta(e, &r, KERNEL_DELTA_INVERSE, (ref[]){ r.k, r.sums, r.beta, 0 },
              (ref[]){ r.inverses, 0 });
   updates u = update(e, &r);

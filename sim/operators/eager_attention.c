@@ -137,13 +137,13 @@ static void less_row_max_backward(emitter *e, const graph *g, const graph_node *
   int64_t elements = tensor_elements(g, n->inputs[0]);
   int64_t rows = tensor_elements(g, n->outputs[MAXIMA]);
   ref gy = emit_grad_of(e, n->outputs[DIFFERENCE]);
-  ref negated = emit_temporary(e, "negated", type, elements, 0, 0, 0, CLASS_TRANSIENT);
+  ref negated = emit_vector(e, "negated", type, elements);
   hf_number_kernel(e, KERNEL_SCALE, type, elements, -1, gy, negated);
-  ref sums = emit_temporary(e, "sums", type, rows, 0, 0, 0, CLASS_TRANSIENT);
+  ref sums = emit_vector(e, "sums", type, rows);
   hf_number_kernel(e, KERNEL_SUM, type, elements, 1, negated, sums);
   emit_drop(e, negated);
-  ref spread = emit_temporary(e, "spread", type, elements, 0, 0, 0, CLASS_TRANSIENT);
-  emit_memory_kernel(e, KERNEL_FILL, type, elements, (ref[]){ 0 }, (ref[]){ spread, 0 });
+  ref spread = emit_vector(e, "spread", type, elements);
+  emit_fill(e, type, elements, spread);
   emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, rows, (ref[]){ sums, emit_saved(e, 0), 0 },
                      (ref[]){ spread, 0 });
   emit_memory_kernel(e, KERNEL_ADD, type, elements, (ref[]){ gy, spread, 0 },

@@ -32,9 +32,7 @@ static void copy_backward(emitter *e, const graph *g, const graph_node *n)
     return;
   }
   ref gx = emit_grad_for(e, n->inputs[0]);
-  if (gx != 0)
-    emit_memory_kernel(e, KERNEL_COPY, type_of(g, n->inputs[0]), tensor_elements(g, n->inputs[0]),
-                       (ref[]){ gy, 0 }, (ref[]){ gx, 0 });
+  if (gx != 0) emit_copy(e, type_of(g, n->inputs[0]), tensor_elements(g, n->inputs[0]), gy, gx);
 }
 
 const operator_kind operator_copy = { "copy", copy_forward, copy_backward };
@@ -61,9 +59,8 @@ static void join_columns_forward(emitter *e, const graph *g, const graph_node *n
   int64_t first = 0, width = 0;
   for (uint32_t i = 0; i < NODE_INPUTS && n->inputs[i] != 0; i++, first += width) {
     width = width_of(g, n->inputs[i]);
-    emit_memory_kernel(e, KERNEL_COPY, type_of(g, n->outputs[0]), tensor_elements(g, n->inputs[i]),
-                       (ref[]){ emit_input(e, n->inputs[i]), 0 },
-                       (ref[]){ columns_of(e, g, n, y, first, width), 0 });
+    emit_copy(e, type_of(g, n->outputs[0]), tensor_elements(g, n->inputs[i]),
+              emit_input(e, n->inputs[i]), columns_of(e, g, n, y, first, width));
   }
   assert(first == width_of(g, n->outputs[0]));
 }
@@ -161,7 +158,7 @@ static void bda_forward(emitter *e, const graph *g, const graph_node *n)
   ref bias = n->flags & BDA_BIAS ? emit_parameter(e, n->inputs[2]) : 0;
   ref mask = 0;
   if ((n->flags & BDA_UNFUSED) && bias != 0) {
-    ref sum = emit_temporary(e, "x_plus_bias", type, elements, 0, 0, 0, CLASS_TRANSIENT);
+    ref sum = emit_vector(e, "x_plus_bias", type, elements);
     emit_row_kernel(e, KERNEL_BIAS_ADD, type, elements / width, width, (ref[]){ x, bias, 0 },
                     (ref[]){ sum, 0 });
     x = sum;
@@ -169,7 +166,7 @@ static void bda_forward(emitter *e, const graph *g, const graph_node *n)
   }
   if (n->flags & BDA_DROPOUT) mask = emit_output(e, n->outputs[1]);
   if ((n->flags & BDA_UNFUSED) && mask != 0) {
-    ref dropped = emit_temporary(e, "dropped", type, elements, 0, 0, 0, CLASS_TRANSIENT);
+    ref dropped = emit_vector(e, "dropped", type, elements);
     emit_dropout(e, KERNEL_DROPOUT_FORWARD, type, elements, probability, 0, (ref[]){ x, 0 },
                  (ref[]){ dropped, mask, 0 });
     x = dropped;

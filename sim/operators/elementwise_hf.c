@@ -122,7 +122,7 @@ static void clamp_backward(emitter *e, const graph *g, const graph_node *n)
   ref gy = emit_grad_of(e, n->outputs[0]), x = emit_saved(e, 0);
   ref masks[2] = { 0 };
   for (int i = 0; i <= n->flags; i++) {
-    masks[i] = emit_temporary(e, "mask", DTYPE_BYTE, elements, 0, 0, 0, CLASS_TRANSIENT);
+    masks[i] = emit_vector(e, "mask", DTYPE_BYTE, elements);
     emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->inputs[0]), elements, (ref[]){ x, 0 },
                        (ref[]){ masks[i], 0 });
   }
@@ -147,8 +147,7 @@ static void copy_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]), y = emit_output(e, n->outputs[0]);
   if (n->flags == HF_COPY_OF_ROWS)
-    emit_memory_kernel(e, KERNEL_COPY, type_of(g, n->outputs[0]), elements_of(g, n),
-                       (ref[]){ x, 0 }, (ref[]){ y, 0 });
+    emit_copy(e, type_of(g, n->outputs[0]), elements_of(g, n), x, y);
   else
     convert(e, g, n->inputs[0], n->outputs[0], x, y);
 }
@@ -173,19 +172,13 @@ static bool silu_is_strided(const graph *g, const graph_node *n)
 
 static void silu_forward(emitter *e, const graph *g, const graph_node *n)
 {
-  ref x = emit_input(e, n->inputs[0]);
-  emit_memory_kernel(e, silu_is_strided(g, n) ? KERNEL_SILU_FORWARD_STRIDED : KERNEL_SILU_FORWARD,
-                     type_of(g, n->outputs[0]), elements_of(g, n), (ref[]){ x, 0 },
-                     (ref[]){ emit_output(e, n->outputs[0]), 0 });
+  one_to_one(e, g, n, silu_is_strided(g, n) ? KERNEL_SILU_FORWARD_STRIDED : KERNEL_SILU_FORWARD);
 }
 
 static void silu_backward(emitter *e, const graph *g, const graph_node *n)
 {
-  ref gy = emit_grad_of(e, n->outputs[0]);
-  ref gx = emit_grad_for(e, n->inputs[0]);
-  emit_memory_kernel(e, silu_is_strided(g, n) ? KERNEL_SILU_BACKWARD_STRIDED : KERNEL_SILU_BACKWARD,
-                     type_of(g, n->outputs[0]), elements_of(g, n),
-                     (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });
+  one_to_one_gradient(e, g, n,
+                      silu_is_strided(g, n) ? KERNEL_SILU_BACKWARD_STRIDED : KERNEL_SILU_BACKWARD);
 }
 
 const operator_kind operator_hf_silu = { "silu", silu_forward, silu_backward };
@@ -220,17 +213,12 @@ const operator_kind operator_hf_gelu = { "gelu", gelu_forward, gelu_backward };
 
 static void tanh_forward(emitter *e, const graph *g, const graph_node *n)
 {
-  ref x = emit_input(e, n->inputs[0]);
-  emit_memory_kernel(e, KERNEL_TANH_FORWARD, type_of(g, n->outputs[0]), elements_of(g, n),
-                     (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
+  one_to_one(e, g, n, KERNEL_TANH_FORWARD);
 }
 
 static void tanh_backward(emitter *e, const graph *g, const graph_node *n)
 {
-  ref gy = emit_grad_of(e, n->outputs[0]);
-  ref gx = emit_grad_for(e, n->inputs[0]);
-  emit_memory_kernel(e, KERNEL_TANH_BACKWARD, type_of(g, n->outputs[0]), elements_of(g, n),
-                     (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });
+  one_to_one_gradient(e, g, n, KERNEL_TANH_BACKWARD);
 }
 
 const operator_kind operator_hf_tanh = { "tanh", tanh_forward, tanh_backward };
@@ -288,7 +276,7 @@ static ref product(emitter *e, const graph *g, const graph_node *n, ref gy, tens
   dtype type = type_of(g, y);
   int64_t elements = tensor_elements(g, y);
   ref made = is_broadcast(g, n, t) || type_of(g, t) != type
-                 ? emit_temporary(e, "gradient_of_all", type, elements, 0, 0, 0, CLASS_TRANSIENT)
+                 ? emit_vector(e, "gradient_of_all", type, elements)
                  : emit_grad_for(e, t);
   ref other = hf_expanded(e, g, hf_saved(e, n, factor), factor, y);
   emit_memory_kernel(e, multiply_kind(g, (tensor_id[]){ y, factor }, 2), type, elements,
@@ -347,10 +335,9 @@ static void square_backward(emitter *e, const graph *g, const graph_node *n)
   dtype type = type_of(g, n->inputs[0]);
   int64_t elements = tensor_elements(g, n->inputs[0]);
   ref gy = emit_grad_of(e, n->outputs[0]);
-  ref power = emit_temporary(e, "power", type, elements, 0, 0, 0, CLASS_TRANSIENT);
-  emit_memory_kernel(e, KERNEL_COPY, type, elements, (ref[]){ emit_saved(e, 0), 0 },
-                     (ref[]){ power, 0 });
-  ref twice = emit_temporary(e, "power_scaled", type, elements, 0, 0, 0, CLASS_TRANSIENT);
+  ref power = emit_vector(e, "power", type, elements);
+  emit_copy(e, type, elements, emit_saved(e, 0), power);
+  ref twice = emit_vector(e, "power_scaled", type, elements);
   hf_number_kernel(e, KERNEL_SCALE, type, elements, 2, power, twice);
   ref gx = emit_grad_for(e, n->inputs[0]);
   emit_memory_kernel(e, KERNEL_MULTIPLY, type, elements, (ref[]){ gy, twice, 0 }, (ref[]){ gx, 0 });
@@ -385,8 +372,7 @@ const operator_kind operator_hf_row_mean = { "row_mean", row_mean_forward, row_m
 
 static ref small(emitter *e, const char *name, const graph *g, const graph_node *n)
 {
-  return emit_temporary(e, name, type_of(g, n->outputs[0]), tensor_elements(g, n->outputs[0]), 0, 0,
-                        0, CLASS_TRANSIENT);
+  return emit_vector(e, name, type_of(g, n->outputs[0]), tensor_elements(g, n->outputs[0]));
 }
 
 static void rsqrt_forward(emitter *e, const graph *g, const graph_node *n)
@@ -441,8 +427,7 @@ static void gain_backward(emitter *e, const graph *g, const graph_node *n)
   dtype type = type_of(g, n->inputs[0]);
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref gw = emit_parameter_grad(e, n->inputs[0], false);
-  if (gw != 0)
-    emit_memory_kernel(e, KERNEL_COPY, type, elements_of(g, n), (ref[]){ gy, 0 }, (ref[]){ gw, 0 });
+  if (gw != 0) emit_copy(e, type, elements_of(g, n), gy, gw);
 }
 
 const operator_kind operator_hf_gain = { "gain", gain_forward, gain_backward };

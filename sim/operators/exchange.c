@@ -137,7 +137,7 @@ static void gather_permute_backward(emitter *e, const graph *g, const graph_node
   dtype type = type_of(g, n->outputs[0]);
   int64_t all = n->dims[GATHER_ALL_TOKENS];
   int64_t width = n->dims[GATHER_WIDTH];
-  ref whole = emit_temporary(e, "gathered_gradient", type, all, width, 0, 0, CLASS_TRANSIENT);
+  ref whole = emit_matrix(e, "gathered_gradient", type, all, width);
   emit_row_kernel(e, KERNEL_UNPERMUTE, type, g->tensors.items[n->outputs[0]].shape[0], width,
                   (ref[]){ emit_grad_of(e, n->outputs[0]), emit_saved(e, 0), 0 },
                   (ref[]){ whole, 0 });

@@ -111,8 +111,7 @@ static ref wgrad_operand(emitter *e, const graph_node *n)
   const settings *s = emit_settings(e);
   ref x = emit_saved(e, 0);
   if (n->dims[GROUPED_REQUANTIZE_BYTES] == 0) return x;
-  ref copy = emit_temporary(e, "input_fp8", DTYPE_FP8, n->dims[GROUPED_REQUANTIZE_BYTES], 0, 0, 0,
-                            CLASS_TRANSIENT);
+  ref copy = emit_vector(e, "input_fp8", DTYPE_FP8, n->dims[GROUPED_REQUANTIZE_BYTES]);
   copy = used_bytes(e, copy, n->dims[GROUPED_REQUANTIZE_BYTES],
                     fp8_saved_bytes(s, n->dims[GROUPED_ROWS], n->dims[GROUPED_INPUTS], false));
   emit_quantize(e, fp8_code(s, false), rows_of_experts(n, x, n->dims[GROUPED_INPUTS]),
@@ -182,7 +181,7 @@ static void weighted_backward(emitter *e, const graph *g, const graph_node *n)
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref wide = product(e, g, n, "gradient");
   if (wide != 0) {
-    emit_memory_kernel(e, KERNEL_COPY, type, rows * width, (ref[]){ gy, 0 }, (ref[]){ wide, 0 });
+    emit_copy(e, type, rows * width, gy, wide);
     gy = wide;
   }
   ref wide_ga = product(e, g, n, "row_gradient");
@@ -256,8 +255,8 @@ static void slices_backward(emitter *e, const graph *g, const graph_node *n)
     ref part = emit_grad_of(e, first + i);
     elements = tensor_elements(g, first + i);
     if (part == 0) continue;
-    emit_memory_kernel(e, KERNEL_COPY, type_of(g, first), elements, (ref[]){ part, 0 },
-                       (ref[]){ slice_of(e, type_of(g, first), gx, done, elements), 0 });
+    emit_copy(e, type_of(g, first), elements, part,
+              slice_of(e, type_of(g, first), gx, done, elements));
   }
   assert(done >= tensor_elements(g, n->inputs[0]));
   for (tensor_id i = 0; i < (tensor_id)n->dims[SLICES_COUNT]; i++)
@@ -274,8 +273,7 @@ static void join_slices_forward(emitter *e, const graph *g, const graph_node *n)
   int64_t done = 0, elements = 0;
   for (tensor_id i = 0; i < (tensor_id)n->dims[SLICES_COUNT]; i++, done += elements) {
     elements = tensor_elements(g, first + i);
-    emit_memory_kernel(e, KERNEL_COPY, type, elements, (ref[]){ emit_input(e, first + i), 0 },
-                       (ref[]){ slice_of(e, type, y, done, elements), 0 });
+    emit_copy(e, type, elements, emit_input(e, first + i), slice_of(e, type, y, done, elements));
   }
   assert(done >= tensor_elements(g, n->outputs[0]));
 }

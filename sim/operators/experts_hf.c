@@ -16,18 +16,12 @@ static void emit_moved(emitter *e, dtype type, int64_t elements, const ref *read
   emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, elements, reads, writes);
 }
 
-static int64_t elements_of(const graph *g, tensor_id t)
-{
-  return tensor_elements(g, t);
-}
-
 /* A gradient that is zero but for some elements; 0: a frozen parameter has none. */
 static ref zeroed_gradient(emitter *e, const graph *g, tensor_id x)
 {
   ref gx = g->tensors.items[x].parameter ? emit_parameter_grad(e, x, false) : emit_grad_for(e, x);
   if (gx == 0) return 0;
-  emit_memory_kernel(e, KERNEL_FILL, type_of(g, x), elements_of(g, x), (ref[]){ 0 },
-                     (ref[]){ gx, 0 });
+  emit_fill(e, type_of(g, x), tensor_elements(g, x), gx);
   return gx;
 }
 
@@ -63,7 +57,7 @@ const operator_kind operator_hf_gather_elements = { "gather_elements", gather_el
 
 static void masked(emitter *e, const graph *g, tensor_id x, ref from, ref mask, ref to)
 {
-  emit_moved(e, type_of(g, x), elements_of(g, x), (ref[]){ from, mask, 0 }, (ref[]){ to, 0 });
+  emit_moved(e, type_of(g, x), tensor_elements(g, x), (ref[]){ from, mask, 0 }, (ref[]){ to, 0 });
 }
 
 static void masked_forward(emitter *e, const graph *g, const graph_node *n)
@@ -86,11 +80,10 @@ enum { NORMALISED, SUM, BEFORE }; /* outputs */
 static void normalise_forward(emitter *e, const graph *g, const graph_node *n)
 {
   dtype type = type_of(g, n->inputs[0]);
-  int64_t elements = elements_of(g, n->inputs[0]);
+  int64_t elements = tensor_elements(g, n->inputs[0]);
   ref x = emit_input(e, n->inputs[0]), sum = emit_output(e, n->outputs[SUM]);
   emit_memory_kernel(e, KERNEL_SUM, type, elements, (ref[]){ x, 0 }, (ref[]){ sum, 0 });
-  emit_memory_kernel(e, KERNEL_COPY, type, elements, (ref[]){ x, 0 },
-                     (ref[]){ emit_output(e, n->outputs[BEFORE]), 0 });
+  emit_copy(e, type, elements, x, emit_output(e, n->outputs[BEFORE]));
   emit_moved(e, type, elements, (ref[]){ x, sum, 0 },
              (ref[]){ emit_output(e, n->outputs[NORMALISED]), 0 });
 }
@@ -99,10 +92,10 @@ static void normalise_forward(emitter *e, const graph *g, const graph_node *n)
 static void normalise_backward(emitter *e, const graph *g, const graph_node *n)
 {
   dtype type = type_of(g, n->inputs[0]);
-  int64_t elements = elements_of(g, n->inputs[0]);
+  int64_t elements = tensor_elements(g, n->inputs[0]);
   ref gy = emit_grad_of(e, n->outputs[NORMALISED]);
   ref sum = emit_saved(e, 0), before = emit_saved(e, 1);
-  ref all = emit_temporary(e, "gradient_of_all", type, elements, 0, 0, 0, CLASS_TRANSIENT);
+  ref all = emit_vector(e, "gradient_of_all", type, elements);
   emit_moved(e, type, elements, (ref[]){ gy, sum, before, 0 }, (ref[]){ all, 0 });
   ref gx = emit_grad_for(e, n->inputs[0]);
   emit_moved(e, type, elements, (ref[]){ gy, sum, all, 0 }, (ref[]){ gx, 0 });
@@ -117,7 +110,7 @@ static void integers_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]);
   for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
-    emit_moved(e, type_of(g, n->outputs[i]), elements_of(g, n->inputs[0]), (ref[]){ x, 0 },
+    emit_moved(e, type_of(g, n->outputs[i]), tensor_elements(g, n->inputs[0]), (ref[]){ x, 0 },
                (ref[]){ emit_output(e, n->outputs[i]), 0 });
 }
 
@@ -126,22 +119,22 @@ const operator_kind operator_hf_integers = { "integers", integers_forward, NULL 
 static void gather_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]), index = emit_input(e, n->inputs[1]);
-  emit_moved(e, type_of(g, n->outputs[0]), elements_of(g, n->outputs[0]), (ref[]){ x, index, 0 },
-             (ref[]){ emit_output(e, n->outputs[0]), 0 });
+  emit_moved(e, type_of(g, n->outputs[0]), tensor_elements(g, n->outputs[0]),
+             (ref[]){ x, index, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
 }
 
 /* index_put_ with accumulation sorts the indices and keeps where they were
  * (aten/src/ATen/native/cuda/Indexing.cu: index_put_with_sort_kernel). */
 static void gather_backward(emitter *e, const graph *g, const graph_node *n)
 {
-  int64_t rows = elements_of(g, n->inputs[1]);
+  int64_t rows = tensor_elements(g, n->inputs[1]);
   ref gy = emit_grad_of(e, n->outputs[0]), index = emit_saved(e, 0);
   ref gx = zeroed_gradient(e, g, n->inputs[0]);
   if (gx == 0) return;
-  ref sorted = emit_temporary(e, "sorted_indices", DTYPE_INT64, rows, 0, 0, 0, CLASS_TRANSIENT);
-  ref origin = emit_temporary(e, "original_indices", DTYPE_INT64, rows, 0, 0, 0, CLASS_TRANSIENT);
+  ref sorted = emit_vector(e, "sorted_indices", DTYPE_INT64, rows);
+  ref origin = emit_vector(e, "original_indices", DTYPE_INT64, rows);
   emit_moved(e, DTYPE_INT64, rows, (ref[]){ index, 0 }, (ref[]){ sorted, origin, 0 });
-  emit_moved(e, type_of(g, n->outputs[0]), elements_of(g, n->outputs[0]),
+  emit_moved(e, type_of(g, n->outputs[0]), tensor_elements(g, n->outputs[0]),
              (ref[]){ gy, sorted, origin, 0 }, (ref[]){ gx, 0 });
 }
 
@@ -151,7 +144,7 @@ const operator_kind operator_hf_gather = { "gather", gather_forward, gather_back
 static void sum_parts_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]);
-  emit_moved(e, type_of(g, n->outputs[0]), elements_of(g, n->inputs[0]), (ref[]){ x, 0 },
+  emit_moved(e, type_of(g, n->outputs[0]), tensor_elements(g, n->inputs[0]), (ref[]){ x, 0 },
              (ref[]){ emit_output(e, n->outputs[0]), 0 });
 }
 
@@ -159,8 +152,9 @@ static void sum_parts_forward(emitter *e, const graph *g, const graph_node *n)
 static void sum_parts_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
-  emit_memory_kernel(e, KERNEL_COPY_STRIDED, type_of(g, n->inputs[0]), elements_of(g, n->inputs[0]),
-                     (ref[]){ gy, 0 }, (ref[]){ emit_grad_for(e, n->inputs[0]), 0 });
+  emit_memory_kernel(e, KERNEL_COPY_STRIDED, type_of(g, n->inputs[0]),
+                     tensor_elements(g, n->inputs[0]), (ref[]){ gy, 0 },
+                     (ref[]){ emit_grad_for(e, n->inputs[0]), 0 });
 }
 
 const operator_kind operator_hf_sum_parts = { "sum_parts", sum_parts_forward, sum_parts_backward };
@@ -180,8 +174,8 @@ static kernel_shape grouped_kernel(const graph_node *n, dtype type, int64_t colu
 
 static void grouped_forward(emitter *e, const graph *g, const graph_node *n)
 {
-  assert(elements_of(g, n->inputs[0]) == n->dims[ROWS] * n->dims[INPUTS]);
-  assert(elements_of(g, n->inputs[1]) == n->dims[EXPERTS] * n->dims[OUTPUTS] * n->dims[INPUTS]);
+  assert(tensor_elements(g, n->inputs[0]) == n->dims[ROWS] * n->dims[INPUTS]);
+  assert(tensor_elements(g, n->inputs[1]) == n->dims[EXPERTS] * n->dims[OUTPUTS] * n->dims[INPUTS]);
   ref x = emit_input(e, n->inputs[0]), weight = emit_input(e, n->inputs[1]);
   emit_kernel(
       e, grouped_kernel(n, type_of(g, n->outputs[0]), n->dims[OUTPUTS], n->dims[INPUTS], GEMM_NN),

@@ -8,11 +8,6 @@
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
-static int64_t elements_of(const graph *g, tensor_id t)
-{
-  return tensor_elements(g, t);
-}
-
 /* In place of -inf, because numbers of plans are finite. Its sigmoid is 0, too. */
 static const double lowest_bf16 = -0x1.fep127;
 
@@ -22,8 +17,8 @@ static void scatter_forward(emitter *e, const graph *g, const graph_node *n)
   tensor_id y = n->outputs[0];
   ref values = emit_input(e, n->inputs[0]), columns = emit_input(e, n->inputs[1]);
   ref to = emit_output(e, y);
-  emit_number_kernel(e, KERNEL_FILL, type_of(g, y), elements_of(g, y), lowest_bf16, (ref[]){ 0 },
-                     (ref[]){ to, 0 });
+  emit_number_kernel(e, KERNEL_FILL, type_of(g, y), tensor_elements(g, y), lowest_bf16,
+                     (ref[]){ 0 }, (ref[]){ to, 0 });
   hf_columns_kernel(e, g, KERNEL_SCATTER_COLUMNS, y, n->inputs[0], (ref[]){ values, columns, 0 },
                     (ref[]){ to, 0 });
 }
@@ -43,11 +38,11 @@ const operator_kind operator_hf_scatter = { "scatter", scatter_forward, scatter_
 /* `times` copies one after the other: a row that is the whole tensor. */
 static kernel_shape tiles(const graph *g, kernel_kind kind, tensor_id one, tensor_id all)
 {
-  const double times = (double)(elements_of(g, all) / elements_of(g, one));
+  const double times = (double)(tensor_elements(g, all) / tensor_elements(g, one));
   return (kernel_shape){ .kind = kind,
                          .type = type_of(g, one),
-                         .dims = { elements_of(g, all) },
-                         .scalars = { times, (double)elements_of(g, one) } };
+                         .dims = { tensor_elements(g, all) },
+                         .scalars = { times, (double)tensor_elements(g, one) } };
 }
 
 static void tile_forward(emitter *e, const graph *g, const graph_node *n)
@@ -83,57 +78,20 @@ static void sum_tiles_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_hf_sum_tiles = { "sum_tiles", sum_tiles_forward, sum_tiles_backward };
 
-/* ---- products of all experts ---- */
-
-enum { BATCH, M, N, K };
-
-static void batched_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  const int64_t *d = n->dims;
-  assert(elements_of(g, n->inputs[0]) == d[BATCH] * d[M] * d[K]);
-  assert(elements_of(g, n->inputs[1]) == d[BATCH] * d[N] * d[K]);
-  emit_gemm(e, type_of(g, n->outputs[0]), d[M], d[N], d[K], d[BATCH], GEMM_NN,
-            (ref[]){ emit_input(e, n->inputs[0]), emit_input(e, n->inputs[1]), 0 },
-            emit_output(e, n->outputs[0]));
-}
-
-static void batched_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  const int64_t *d = n->dims;
-  dtype type = type_of(g, n->outputs[0]);
-  ref gy = emit_grad_of(e, n->outputs[0]);
-  ref gw = emit_parameter_grad(e, tensor_storage(g, n->inputs[1]), false);
-  if (gw != 0)
-    emit_gemm(e, type, d[K], d[N], d[M], d[BATCH], GEMM_TN,
-              (ref[]){ hf_saved(e, n, n->inputs[0]), gy, 0 }, gw);
-  ref gx = emit_grad_for(e, n->inputs[0]);
-  if (gx != 0)
-    emit_gemm(e, type, d[M], d[K], d[N], d[BATCH], GEMM_NT,
-              (ref[]){ gy, hf_saved(e, n, n->inputs[1]), 0 }, gx);
-}
-
-const operator_kind operator_hf_batched_linear = { "batched_linear", batched_forward,
-                                                   batched_backward };
-
 /* ---- one expert after the other ---- */
 
 /* Part `dims[0]` of `all`, which has parts like `part`. */
 static ref part_of(emitter *e, const graph *g, const graph_node *n, ref all, tensor_id part)
 {
   const graph_tensor *t = &g->tensors.items[part];
-  return emit_strided(e, all, (dtype)t->dtype, n->dims[0] * elements_of(g, part), t->rank, t->shape,
-                      NULL);
-}
-
-static void fill_with_zeros(emitter *e, dtype type, int64_t elements, ref to)
-{
-  emit_memory_kernel(e, KERNEL_FILL, type, elements, (ref[]){ 0 }, (ref[]){ to, 0 });
+  return emit_strided(e, all, (dtype)t->dtype, n->dims[0] * tensor_elements(g, part), t->rank,
+                      t->shape, NULL);
 }
 
 static void zeros_forward(emitter *e, const graph *g, const graph_node *n)
 {
   tensor_id y = n->outputs[0];
-  fill_with_zeros(e, type_of(g, y), elements_of(g, y), emit_output(e, y));
+  emit_fill(e, type_of(g, y), tensor_elements(g, y), emit_output(e, y));
 }
 
 const operator_kind operator_hf_zeros = { "zeros", zeros_forward, NULL };
@@ -148,9 +106,8 @@ static void select_backward(emitter *e, const graph *g, const graph_node *n)
 {
   tensor_id x = n->inputs[0], y = n->outputs[0];
   ref gy = emit_grad_of(e, y), gx = emit_grad_for(e, x);
-  fill_with_zeros(e, type_of(g, x), elements_of(g, x), gx);
-  emit_memory_kernel(e, KERNEL_COPY, type_of(g, y), elements_of(g, y), (ref[]){ gy, 0 },
-                     (ref[]){ part_of(e, g, n, gx, y), 0 });
+  emit_fill(e, type_of(g, x), tensor_elements(g, x), gx);
+  emit_copy(e, type_of(g, y), tensor_elements(g, y), gy, part_of(e, g, n, gx, y));
 }
 
 const operator_kind operator_hf_select = { "select", select_forward, select_backward };
@@ -161,13 +118,12 @@ static void put_forward(emitter *e, const graph *g, const graph_node *n)
   ref from = emit_input(e, y);
   emit_input(e, n->inputs[0]);
   ref all = emit_output(e, n->outputs[0]);
-  emit_memory_kernel(e, KERNEL_COPY, type_of(g, y), elements_of(g, y), (ref[]){ from, 0 },
-                     (ref[]){ part_of(e, g, n, all, y), 0 });
+  emit_copy(e, type_of(g, y), tensor_elements(g, y), from, part_of(e, g, n, all, y));
 }
 
 static ref temporary(emitter *e, const graph *g, const char *name, tensor_id like)
 {
-  return emit_temporary(e, name, type_of(g, like), elements_of(g, like), 0, 0, 0, CLASS_TRANSIENT);
+  return emit_vector(e, name, type_of(g, like), tensor_elements(g, like));
 }
 
 /* CopySlices: the whole gradient is copied; its part goes to y, and zeros come in its place. */
@@ -178,16 +134,13 @@ static void put_backward(emitter *e, const graph *g, const graph_node *n)
   ref gy = emit_grad_of(e, n->outputs[0]), whole = emit_grad_for(e, all);
   bool passes = whole != 0;
   if (!passes) whole = temporary(e, g, "gradient_of_all", all);
-  emit_memory_kernel(e, KERNEL_COPY, type, elements_of(g, all), (ref[]){ gy, 0 },
-                     (ref[]){ whole, 0 });
+  emit_copy(e, type, tensor_elements(g, all), gy, whole);
   ref part = part_of(e, g, n, whole, y);
-  emit_memory_kernel(e, KERNEL_COPY, type, elements_of(g, y), (ref[]){ part, 0 },
-                     (ref[]){ emit_grad_for(e, y), 0 });
+  emit_copy(e, type, tensor_elements(g, y), part, emit_grad_for(e, y));
   if (!passes) return;
   ref zeros = temporary(e, g, "zeros", y);
-  fill_with_zeros(e, type, elements_of(g, y), zeros);
-  emit_memory_kernel(e, KERNEL_COPY, type, elements_of(g, y), (ref[]){ zeros, 0 },
-                     (ref[]){ part, 0 });
+  emit_fill(e, type, tensor_elements(g, y), zeros);
+  emit_copy(e, type, tensor_elements(g, y), zeros, part);
 }
 
 const operator_kind operator_hf_put = { "put", put_forward, put_backward };

@@ -25,7 +25,7 @@ typedef struct token_rows {
 static ref of_chunk(emitter *e, const output_layer *l, const token_rows *r, const char *name,
                     dtype type)
 {
-  return emit_temporary(e, name, type, r->count, l->vocabulary, 0, 0, CLASS_TRANSIENT);
+  return emit_matrix(e, name, type, r->count, l->vocabulary);
 }
 
 /* Some rows of x, or of its gradient. */
@@ -86,7 +86,7 @@ static void chunk_forward(emitter *e, const output_layer *l, const token_rows *r
       computed_rows(e, l, r, "probabilities", KERNEL_SOFTMAX_FORWARD, (ref[]){ logits, 0 });
   ref logs =
       computed_rows(e, l, r, "log_probabilities", KERNEL_LOG_SOFTMAX_FORWARD, (ref[]){ logits, 0 });
-  ref sums = emit_temporary(e, "logsumexp", DTYPE_FP32, r->count, 0, 0, 0, CLASS_TRANSIENT);
+  ref sums = emit_vector(e, "logsumexp", DTYPE_FP32, r->count);
   summed(e, l, r,
          computed_rows(e, l, r, "exponentials", KERNEL_SOFTMAX_FORWARD, (ref[]){ logits, 0 }),
          sums);
@@ -94,10 +94,8 @@ static void chunk_forward(emitter *e, const output_layer *l, const token_rows *r
          computed(e, l, r, "products", DTYPE_FP32, KERNEL_MULTIPLY,
                   (ref[]){ probabilities, logits, 0 }),
          sums);
-  emit_memory_kernel(e, KERNEL_COPY, l->type, r->count, (ref[]){ sums, 0 },
-                     (ref[]){ numbers_of(e, log_probs, l->type, r), 0 });
-  emit_memory_kernel(e, KERNEL_COPY, l->type, r->count, (ref[]){ sums, 0 },
-                     (ref[]){ numbers_of(e, entropies, l->type, r), 0 });
+  emit_copy(e, l->type, r->count, sums, numbers_of(e, log_probs, l->type, r));
+  emit_copy(e, l->type, r->count, sums, numbers_of(e, entropies, l->type, r));
   const ref locals[] = { logits, probabilities, logs, sums };
   for (size_t i = 0; i < sizeof locals / sizeof locals[0]; i++)
     emit_drop(e, locals[i]);
@@ -137,12 +135,10 @@ static ref chunk_backward(emitter *e, const output_layer *l, const token_rows *r
                           ref before)
 {
   chunk_gradient c = gradient_of(e, l, r, gy);
-  ref hidden = emit_temporary(e, "hidden_gradient_chunk", l->type, r->count, l->width, 0, 0,
-                              CLASS_TRANSIENT);
+  ref hidden = emit_matrix(e, "hidden_gradient_chunk", l->type, r->count, l->width);
   emit_gemm(e, l->type, r->count, l->width, l->vocabulary, 1, GEMM_NN,
             (ref[]){ c.logits, l->weight, 0 }, hidden);
-  ref weight = emit_temporary(e, "weight_gradient_chunk", l->type, l->vocabulary, l->width, 0, 0,
-                              CLASS_TRANSIENT);
+  ref weight = emit_matrix(e, "weight_gradient_chunk", l->type, l->vocabulary, l->width);
   emit_gemm(e, l->type, l->vocabulary, l->width, r->count, 1, GEMM_TN,
             (ref[]){ c.logits, rows_of(e, l, l->x, r), 0 }, weight);
   for (size_t i = 0; i < sizeof c.locals / sizeof c.locals[0]; i++)
@@ -156,11 +152,6 @@ static ref chunk_backward(emitter *e, const output_layer *l, const token_rows *r
     emit_memory_kernel(e, KERNEL_ADD, l->type, l->vocabulary * l->width,
                        (ref[]){ l->gw, weight, 0 }, (ref[]){ l->gw, 0 });
   return weight;
-}
-
-static void fill(emitter *e, dtype type, int64_t elements, ref to)
-{
-  emit_memory_kernel(e, KERNEL_FILL, type, elements, (ref[]){ 0 }, (ref[]){ to, 0 });
 }
 
 static output_layer layer_of(const graph *g, const graph_node *n)
@@ -177,8 +168,8 @@ static void fused_forward(emitter *e, const graph *g, const graph_node *n)
   l.x = emit_input(e, n->inputs[0]);
   l.weight = emit_parameter(e, n->inputs[1]);
   ref log_probs = emit_output(e, n->outputs[0]), entropies = emit_output(e, n->outputs[1]);
-  fill(e, l.type, all, log_probs);
-  fill(e, l.type, all, entropies);
+  emit_fill(e, l.type, all, log_probs);
+  emit_fill(e, l.type, all, entropies);
   for (int64_t done = 0; done < all; done += CHUNK_ROWS)
     chunk_forward(e, &l, &(token_rows){ done, min_i64(CHUNK_ROWS, all - done) }, log_probs,
                   entropies);
@@ -192,10 +183,10 @@ static void fused_backward(emitter *e, const graph *g, const graph_node *n)
   l.x = emit_saved(e, 0);
   l.weight = emit_saved(e, 1);
   l.gx = emit_grad_for(e, n->inputs[0]);
-  fill(e, l.type, all * l.width, l.gx);
+  emit_fill(e, l.type, all * l.width, l.gx);
   if (g->tensors.items[n->inputs[1]].requires_grad) {
     l.gw = emit_parameter_grad(e, n->inputs[1], false);
-    fill(e, l.type, l.vocabulary * l.width, l.gw);
+    emit_fill(e, l.type, l.vocabulary * l.width, l.gw);
   }
   for (int64_t done = 0; done < all; done += CHUNK_ROWS)
     before =

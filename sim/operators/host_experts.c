@@ -133,8 +133,8 @@ static kernel_shape activation(const graph *g, const graph_node *n, kernel_kind 
 
 static ref activated(emitter *e, const graph *g, const graph_node *n, ref wide, ref probs)
 {
-  ref y = emit_temporary(e, "activated", type_of(g, n->outputs[0]), n->dims[HOST_EXPERTS_ROWS],
-                         n->dims[HOST_EXPERTS_NARROW], 0, 0, CLASS_TRANSIENT);
+  ref y = emit_matrix(e, "activated", type_of(g, n->outputs[0]), n->dims[HOST_EXPERTS_ROWS],
+                      n->dims[HOST_EXPERTS_NARROW]);
   emit_kernel(e, activation(g, n, KERNEL_WEIGHTED_ACTIVATION_FORWARD), (ref[]){ wide, probs, 0 },
               (ref[]){ y, 0 });
   return y;
@@ -143,8 +143,7 @@ static ref activated(emitter *e, const graph *g, const graph_node *n, ref wide, 
 static ref temporary_rows(emitter *e, const graph *g, const graph_node *n, const char *name,
                           int64_t columns)
 {
-  return emit_temporary(e, name, type_of(g, n->outputs[0]), n->dims[HOST_EXPERTS_ROWS], columns, 0,
-                        0, CLASS_TRANSIENT);
+  return emit_matrix(e, name, type_of(g, n->outputs[0]), n->dims[HOST_EXPERTS_ROWS], columns);
 }
 
 static bool recomputes_wide(const graph_node *n)

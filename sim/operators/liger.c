@@ -55,8 +55,7 @@ static int64_t chunk_rows(const graph_node *n)
 
 static void fill(emitter *e, const graph *g, tensor_id of, ref to)
 {
-  emit_memory_kernel(e, KERNEL_FILL, type_of(g, of), tensor_elements(g, of), (ref[]){ 0 },
-                     (ref[]){ to, 0 });
+  emit_fill(e, type_of(g, of), tensor_elements(g, of), to);
 }
 
 typedef struct linear_loss {
@@ -69,11 +68,6 @@ typedef struct linear_loss {
 typedef struct token_rows {
   int64_t first, count;
 } token_rows;
-
-static ref temporary(emitter *e, const char *name, dtype type, int64_t rows, int64_t columns)
-{
-  return emit_temporary(e, name, type, rows, columns, 0, 0, CLASS_TRANSIENT);
-}
 
 /* Some rows of x, or of its gradient. */
 static ref rows_of(emitter *e, const linear_loss *l, ref whole, const token_rows *r)
@@ -91,7 +85,7 @@ static ref numbers_of(emitter *e, ref whole, dtype type, const token_rows *r)
 /* Writes the chunk's rows of the whole tensor. */
 static void input_gradient(emitter *e, const linear_loss *l, const token_rows *r, ref logits)
 {
-  ref part = temporary(e, "hidden_gradient_chunk", l->type, r->count, l->width);
+  ref part = emit_matrix(e, "hidden_gradient_chunk", l->type, r->count, l->width);
   emit_gemm(e, l->type, r->count, l->width, l->vocabulary, 1, GEMM_NN,
             (ref[]){ logits, l->weight, 0 }, part);
   emit_kernel(e,
@@ -107,11 +101,11 @@ static void input_gradient(emitter *e, const linear_loss *l, const token_rows *r
 static void weight_gradient(emitter *e, const linear_loss *l, const token_rows *r, ref logits)
 {
   int64_t elements = l->vocabulary * l->width;
-  ref part = temporary(e, "weight_gradient_chunk", l->type, l->vocabulary, l->width);
+  ref part = emit_matrix(e, "weight_gradient_chunk", l->type, l->vocabulary, l->width);
   emit_gemm(e, l->type, l->vocabulary, l->width, r->count, 1, GEMM_TN,
             (ref[]){ logits, rows_of(e, l, l->x, r), 0 }, part);
-  ref wide = temporary(e, "weight_gradient_chunk_fp32", DTYPE_FP32, l->vocabulary, l->width);
-  emit_memory_kernel(e, KERNEL_COPY, DTYPE_FP32, elements, (ref[]){ part, 0 }, (ref[]){ wide, 0 });
+  ref wide = emit_matrix(e, "weight_gradient_chunk_fp32", DTYPE_FP32, l->vocabulary, l->width);
+  emit_copy(e, DTYPE_FP32, elements, part, wide);
   emit_drop(e, part);
   emit_memory_kernel(e, KERNEL_ADD, l->type, elements, (ref[]){ wide, l->gw, 0 },
                      (ref[]){ l->gw, 0 });
@@ -122,7 +116,7 @@ static void weight_gradient(emitter *e, const linear_loss *l, const token_rows *
 static ref one_chunk(emitter *e, const linear_loss *l, const token_rows *r, ref before)
 {
   int64_t bytes = r->count * l->vocabulary * dtype_bytes(l->type);
-  ref logits = temporary(e, "logits_chunk", l->type, r->count, l->vocabulary);
+  ref logits = emit_matrix(e, "logits_chunk", l->type, r->count, l->vocabulary);
   emit_gemm(e, l->type, r->count, l->vocabulary, l->width, 1, GEMM_NT,
             (ref[]){ rows_of(e, l, l->x, r), l->weight, 0 }, logits);
   if (before != 0) emit_drop(e, before);
@@ -151,7 +145,7 @@ static void linear_loss_forward(emitter *e, const graph *g, const graph_node *n)
   fill(e, g, n->outputs[1], l.gx);
   l.gw = n->outputs[2] != 0 ? emit_output(e, n->outputs[2]) : 0;
   if (l.gw != 0) fill(e, g, n->outputs[2], l.gw);
-  l.losses = emit_temporary(e, "losses", DTYPE_FP32, all, 0, 0, 0, CLASS_TRANSIENT);
+  l.losses = emit_vector(e, "losses", DTYPE_FP32, all);
   emit_host_read(e); /* how many labels count */
   ref logits = 0;
   for (int64_t done = 0; done < all; done += chunk)

@@ -63,8 +63,8 @@ static ref gather_rows(emitter *e, const linear_node *l, plan_stream stream, ref
                     (ref[]){ shared, 0 });
     return shared;
   }
-  ref whole = emit_temporary(e, "gathered_input", linear_gemm_type(l), fp8 ? parts : l->gemm_rows,
-                             fp8 ? part : l->inputs, 0, 0, CLASS_TRANSIENT);
+  ref whole = emit_matrix(e, "gathered_input", linear_gemm_type(l), fp8 ? parts : l->gemm_rows,
+                          fp8 ? part : l->inputs);
   emit_collective(e, stream, COLLECTIVE_ALL_GATHER, GROUP_TP, part, (ref[]){ x, 0 },
                   (ref[]){ whole, 0 });
   return whole;
@@ -97,9 +97,7 @@ static ref quantized(emitter *e, const linear_node *l, const char *name, fp8_sou
   assert(l->flags & LINEAR_QUANTIZES);
   bool shared = kept != 0 && kept_copy(e, l, kept).copies == FP8_ROWWISE;
   ref copy =
-      shared ? 0
-             : emit_temporary(e, name, DTYPE_FP8, fp8_rowwise_bytes(s, l->input_rows, l->inputs), 0,
-                              0, 0, CLASS_TRANSIENT);
+      shared ? 0 : emit_vector(e, name, DTYPE_FP8, fp8_rowwise_bytes(s, l->input_rows, l->inputs));
   emit_quantize(e, fp8_code(s, false), from, (fp8_target){ copy, FP8_ROWWISE },
                 kept_copy(e, l, kept));
   return shared ? kept : copy;
@@ -121,9 +119,8 @@ static ref quantize_saved(emitter *e, const linear_node *l, ref x)
     return x;
   const settings *s = emit_settings(e);
   bool gathers = (l->flags & LINEAR_GATHERS_INPUT) != 0;
-  ref copy = emit_temporary(e, "input_fp8", DTYPE_FP8,
-                            fp8_saved_bytes(s, l->input_rows, l->inputs, gathers), 0, 0, 0,
-                            CLASS_TRANSIENT);
+  ref copy =
+      emit_vector(e, "input_fp8", DTYPE_FP8, fp8_saved_bytes(s, l->input_rows, l->inputs, gathers));
   emit_quantize(e, fp8_code(s, false), input_of(l, x), kept_copy(e, l, copy),
                 (fp8_target){ 0, FP8_NO_COPY });
   return copy;
@@ -153,8 +150,7 @@ static ref turned_rows(emitter *e, const linear_node *l, const char *name, ref w
 {
   if (!fp8_transposes_gathered(emit_settings(e))) return whole;
   int64_t parts = l->gemm_rows / l->rows;
-  ref turned = emit_temporary(e, name, DTYPE_FP8, parts, emit_bytes(e, whole) / parts, 0, 0,
-                              CLASS_TRANSIENT);
+  ref turned = emit_matrix(e, name, DTYPE_FP8, parts, emit_bytes(e, whole) / parts);
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_FP8_TRANSPOSE,
                               .type = DTYPE_FP8,
@@ -176,7 +172,7 @@ static fp8_gradient product_gradient(emitter *e, const linear_node *l, ref gy)
 {
   if (!(l->flags & LINEAR_QUANTIZES)) return (fp8_gradient){ gy, gy };
   int64_t bytes = fp8_gradient_bytes(emit_settings(e), l->gemm_rows, l->outputs);
-  ref copies = emit_temporary(e, "gradient_fp8", DTYPE_FP8, bytes, 0, 0, 0, CLASS_TRANSIENT);
+  ref copies = emit_vector(e, "gradient_fp8", DTYPE_FP8, bytes);
   return emit_quantize_gradient(
       e, (fp8_source){ .x = gy, .rows = l->gemm_rows, .columns = l->outputs }, copies);
 }
@@ -185,8 +181,7 @@ static fp8_gradient product_gradient(emitter *e, const linear_node *l, ref gy)
 static ref gather_output_gradient(emitter *e, const linear_node *l, ref gy)
 {
   if (!(l->flags & LINEAR_SCATTERS_OUTPUT)) return gy;
-  ref whole = emit_temporary(e, "gathered_gradient", l->type, l->gemm_rows, l->outputs, 0, 0,
-                             CLASS_TRANSIENT);
+  ref whole = emit_matrix(e, "gathered_gradient", l->type, l->gemm_rows, l->outputs);
   emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP,
                   l->rows * l->outputs * dtype_bytes(l->type), (ref[]){ gy, 0 },
                   (ref[]){ whole, 0 });
@@ -207,12 +202,11 @@ static fp8_gradient gather_quantized_gradient(emitter *e, const linear_node *l, 
 {
   const settings *s = emit_settings(e);
   int64_t part_bytes = fp8_rowwise_bytes(s, l->rows, l->outputs);
-  ref part = emit_temporary(e, "gradient_fp8", DTYPE_FP8, part_bytes, 0, 0, 0, CLASS_TRANSIENT);
+  ref part = emit_vector(e, "gradient_fp8", DTYPE_FP8, part_bytes);
   emit_quantize(e, fp8_code(s, true),
                 (fp8_source){ .x = gy, .rows = l->rows, .columns = l->outputs },
                 (fp8_target){ part, FP8_ROWWISE }, (fp8_target){ 0, FP8_NO_COPY });
-  ref whole = emit_temporary(e, "gathered_gradient", DTYPE_FP8, l->gemm_rows / l->rows, part_bytes,
-                             0, 0, CLASS_TRANSIENT);
+  ref whole = emit_matrix(e, "gathered_gradient", DTYPE_FP8, l->gemm_rows / l->rows, part_bytes);
   emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP, part_bytes,
                   (ref[]){ part, 0 }, (ref[]){ whole, 0 });
   emit_drop(e, part);
@@ -242,8 +236,7 @@ static void multiply(emitter *e, const linear_node *l, ref x)
     return;
   }
   bool scatters = (l->flags & LINEAR_SCATTERS_OUTPUT) != 0;
-  ref whole = apart || scatters ? emit_temporary(e, "gemm_output", l->type, l->gemm_rows,
-                                                 l->outputs, 0, 0, CLASS_TRANSIENT)
+  ref whole = apart || scatters ? emit_matrix(e, "gemm_output", l->type, l->gemm_rows, l->outputs)
                                 : emit_output(e, l->y);
   linear_multiply(e, l, &product, l->gemm_rows, 0, x, whole);
   int64_t bytes = l->gemm_rows * l->outputs * dtype_bytes(l->type);
@@ -346,13 +339,11 @@ static fp8_gradient own_gradient(emitter *e, const linear_node *l, ref gy)
 {
   const settings *s = emit_settings(e);
   if (!(l->flags & LINEAR_QUANTIZES)) return (fp8_gradient){ gy, gy };
-  ref rowwise = emit_temporary(e, "gradient_fp8", DTYPE_FP8,
-                               fp8_rowwise_bytes(s, l->rows, l->outputs), 0, 0, 0, CLASS_TRANSIENT);
-  ref columnwise =
-      fp8_is_per_tensor(s)
-          ? 0
-          : emit_temporary(e, "gradient_fp8_columns", DTYPE_FP8,
-                           fp8_columnwise_bytes(s, l->rows, l->outputs), 0, 0, 0, CLASS_TRANSIENT);
+  ref rowwise =
+      emit_vector(e, "gradient_fp8", DTYPE_FP8, fp8_rowwise_bytes(s, l->rows, l->outputs));
+  ref columnwise = fp8_is_per_tensor(s) ? 0
+                                        : emit_vector(e, "gradient_fp8_columns", DTYPE_FP8,
+                                                      fp8_columnwise_bytes(s, l->rows, l->outputs));
   emit_quantize(e, fp8_code(s, true),
                 (fp8_source){ .x = gy, .rows = l->rows, .columns = l->outputs },
                 (fp8_target){ rowwise, FP8_ROWWISE }, (fp8_target){ columnwise, FP8_COLUMNWISE });
@@ -394,8 +385,7 @@ static void linear_backward(emitter *e, const graph *g, const graph_node *n)
   ref whole = 0;
   ref gx = 0;
   if (g->tensors.items[l.x].requires_grad) {
-    whole = scatters ? emit_temporary(e, "input_gradient", l.type, l.gemm_rows, l.inputs, 0, 0,
-                                      CLASS_TRANSIENT)
+    whole = scatters ? emit_matrix(e, "input_gradient", l.type, l.gemm_rows, l.inputs)
                      : emit_grad_for(e, l.x);
     multiply_gradient(e, &l, factor.rowwise, whole);
   }
@@ -419,7 +409,7 @@ enum { TE_NORM_FINDS_AMAX = SOFTWARE_VERSION(2, 7) };
 static ref normed_rows(emitter *e, const linear_node *l)
 {
   if (!(l->flags & LINEAR_QUANTIZES) || fp8_norm_is_fused(emit_settings(e))) return 0;
-  return emit_temporary(e, "normed", l->type, l->rows, l->inputs, 0, 0, CLASS_TRANSIENT);
+  return emit_matrix(e, "normed", l->type, l->rows, l->inputs);
 }
 
 static void norm_linear_forward(emitter *e, const graph *g, const graph_node *n)
@@ -445,8 +435,7 @@ static void norm_linear_forward(emitter *e, const graph *g, const graph_node *n)
 
 static ref normed_gradient_part(emitter *e, const linear_node *l)
 {
-  return emit_temporary(e, "normed_gradient_part", l->type, l->rows, l->inputs, 0, 0,
-                        CLASS_TRANSIENT);
+  return emit_matrix(e, "normed_gradient_part", l->type, l->rows, l->inputs);
 }
 
 static ref reduced_normed_gradient(emitter *e, const linear_node *l, ref whole)
@@ -460,8 +449,7 @@ static ref reduced_normed_gradient(emitter *e, const linear_node *l, ref whole)
 static ref cloned_part(emitter *e, const linear_node *l, ref part)
 {
   ref clone = normed_gradient_part(e, l);
-  emit_memory_kernel(e, KERNEL_COPY, l->type, l->rows * l->inputs, (ref[]){ part, 0 },
-                     (ref[]){ clone, 0 });
+  emit_copy(e, l->type, l->rows * l->inputs, part, clone);
   return clone;
 }
 
@@ -477,8 +465,7 @@ static void norm_linear_backward(emitter *e, const graph *g, const graph_node *n
   ref normed = gather_saved(e, &l, emit_saved(e, 1));
   bool in_bulk = (l.flags & LINEAR_SUMS_IN_BULK) != 0;
   ref whole = in_bulk ? linear_bulk_gradient(e, &l)
-                      : emit_temporary(e, "normed_gradient", l.type, l.gemm_rows, l.inputs, 0, 0,
-                                       CLASS_TRANSIENT);
+                      : emit_matrix(e, "normed_gradient", l.type, l.gemm_rows, l.inputs);
   multiply_gradient(e, &l, factor.rowwise, whole);
   await_gathered(e, &l);
   ref part = in_bulk ? linear_sum_in_bulk(e, &l, whole) : reduced_normed_gradient(e, &l, whole);

@@ -8,19 +8,14 @@
 
 enum { IN_X, IN_WEIGHT, IN_SCALES, IN_BIAS };
 
-static ref temporary(emitter *e, const char *name, dtype type, int64_t rows, int64_t columns)
-{
-  return emit_temporary(e, name, type, rows, columns, 0, 0, CLASS_TRANSIENT);
-}
-
 /* Magnitudes are compared with the threshold, and the host asks whether one reaches it. */
 static void find_outliers(emitter *e, ref half, int64_t rows, int64_t columns)
 {
   int64_t elements = rows * columns;
-  ref outliers = 0, magnitudes = temporary(e, "magnitudes", DTYPE_FP16, rows, columns);
+  ref outliers = 0, magnitudes = emit_matrix(e, "magnitudes", DTYPE_FP16, rows, columns);
   emit_memory_kernel(e, KERNEL_MAGNITUDE, DTYPE_FP16, elements, (ref[]){ half, 0 },
                      (ref[]){ magnitudes, 0 });
-  outliers = temporary(e, "outliers", DTYPE_BYTE, rows, columns);
+  outliers = emit_matrix(e, "outliers", DTYPE_BYTE, rows, columns);
   emit_memory_kernel(e, KERNEL_OUTLIERS, DTYPE_FP16, elements, (ref[]){ magnitudes, 0 },
                      (ref[]){ outliers, 0 });
   emit_drop(e, magnitudes);
@@ -28,17 +23,12 @@ static void find_outliers(emitter *e, ref half, int64_t rows, int64_t columns)
   emit_drop(e, outliers);
 }
 
-static void convert(emitter *e, dtype type, int64_t elements, ref from, ref to)
-{
-  emit_memory_kernel(e, KERNEL_COPY, type, elements, (ref[]){ from, 0 }, (ref[]){ to, 0 });
-}
-
 /* The product in fp16; its caller has it in its own type. */
 static void multiply(emitter *e, const graph *g, const graph_node *n, ref bytes, ref row_scales)
 {
   int64_t rows = n->dims[LINEAR_8BIT_ROWS], outputs = n->dims[LINEAR_8BIT_OUTPUTS];
   dtype type = type_of(g, n->outputs[0]);
-  ref sums = temporary(e, "product_int32", DTYPE_INT32, rows, outputs);
+  ref sums = emit_matrix(e, "product_int32", DTYPE_INT32, rows, outputs);
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_INT8_GEMM,
                               .type = DTYPE_BYTE,
@@ -46,14 +36,14 @@ static void multiply(emitter *e, const graph *g, const graph_node *n, ref bytes,
                               .scalars = { GEMM_NT } },
               (ref[]){ bytes, emit_parameter(e, n->inputs[IN_WEIGHT]), 0 }, (ref[]){ sums, 0 });
   ref half = type == DTYPE_FP16 ? emit_output(e, n->outputs[0])
-                                : temporary(e, "product_fp16", DTYPE_FP16, rows, outputs);
+                                : emit_matrix(e, "product_fp16", DTYPE_FP16, rows, outputs);
   emit_row_kernel(e, KERNEL_DEQUANTIZE_PRODUCT, DTYPE_FP16, rows, outputs,
                   (ref[]){ sums, row_scales, emit_parameter(e, n->inputs[IN_SCALES]), 0 },
                   (ref[]){ half, 0 });
   if (n->inputs[IN_BIAS] != 0)
     emit_row_kernel(e, KERNEL_BIAS_ADD, DTYPE_FP16, rows, outputs,
                     (ref[]){ half, emit_parameter(e, n->inputs[IN_BIAS]), 0 }, (ref[]){ half, 0 });
-  if (type != DTYPE_FP16) convert(e, type, rows * outputs, half, emit_output(e, n->outputs[0]));
+  if (type != DTYPE_FP16) emit_copy(e, type, rows * outputs, half, emit_output(e, n->outputs[0]));
 }
 
 static void linear_8bit_forward(emitter *e, const graph *g, const graph_node *n)
@@ -62,11 +52,11 @@ static void linear_8bit_forward(emitter *e, const graph *g, const graph_node *n)
   bool cast = type_of(g, n->inputs[IN_X]) != DTYPE_FP16;
   ref x = emit_input(e, n->inputs[IN_X]), half = x;
   if (cast) {
-    half = temporary(e, "input_fp16", DTYPE_FP16, rows, inputs);
-    convert(e, DTYPE_FP16, rows * inputs, x, half);
+    half = emit_matrix(e, "input_fp16", DTYPE_FP16, rows, inputs);
+    emit_copy(e, DTYPE_FP16, rows * inputs, x, half);
   }
-  ref row_scales = temporary(e, "input_scales", DTYPE_FP32, rows, 0);
-  ref bytes = temporary(e, "input_int8", DTYPE_BYTE, rows, inputs);
+  ref row_scales = emit_vector(e, "input_scales", DTYPE_FP32, rows);
+  ref bytes = emit_matrix(e, "input_int8", DTYPE_BYTE, rows, inputs);
   find_outliers(e, half, rows, inputs);
   emit_row_kernel(e, KERNEL_QUANTIZE_ROWS, DTYPE_FP16, rows, inputs, (ref[]){ half, 0 },
                   (ref[]){ bytes, row_scales, 0 });
@@ -80,9 +70,9 @@ static ref weight_of(emitter *e, const graph *g, const graph_node *n)
   int64_t inputs = n->dims[LINEAR_8BIT_INPUTS], outputs = n->dims[LINEAR_8BIT_OUTPUTS];
   dtype type = type_of(g, n->outputs[0]);
   ref stored = emit_parameter(e, n->inputs[IN_WEIGHT]);
-  ref weight = temporary(e, "weight_16", type, outputs, inputs);
-  convert(e, type, outputs * inputs, stored, weight);
-  ref scales = temporary(e, "weight_scales", DTYPE_FP32, outputs, 0);
+  ref weight = emit_matrix(e, "weight_16", type, outputs, inputs);
+  emit_copy(e, type, outputs * inputs, stored, weight);
+  ref scales = emit_vector(e, "weight_scales", DTYPE_FP32, outputs);
   emit_memory_kernel(e, KERNEL_SCALE, DTYPE_FP32, outputs,
                      (ref[]){ emit_parameter(e, n->inputs[IN_SCALES]), 0 }, (ref[]){ scales, 0 });
   ref by_row = emit_strided(e, scales, DTYPE_FP32, 0, 2, (int64_t[]){ outputs, inputs },

@@ -33,9 +33,8 @@ static void convolution_backward(emitter *e, const graph *g, const graph_node *n
   int64_t elements = tensor_elements(g, n->inputs[1]);
   ref gy = emit_grad_of(e, n->outputs[0]), x = emit_saved(e, 0), weight = emit_saved(e, 1);
   ref gx = emit_grad_for(e, n->inputs[0]);
-  ref sum =
-      emit_temporary(e, "weight_gradient_fp32", DTYPE_FP32, elements, 0, 0, 0, CLASS_TRANSIENT);
-  emit_memory_kernel(e, KERNEL_FILL, DTYPE_FP32, elements, (ref[]){ 0 }, (ref[]){ sum, 0 });
+  ref sum = emit_vector(e, "weight_gradient_fp32", DTYPE_FP32, elements);
+  emit_fill(e, DTYPE_FP32, elements, sum);
   emit_kernel(e, convolution(g, n, KERNEL_CAUSAL_CONV_BACKWARD), (ref[]){ gy, x, weight, 0 },
               (ref[]){ gx, sum, 0 });
   if (type == DTYPE_FP32) {
@@ -43,8 +42,8 @@ static void convolution_backward(emitter *e, const graph *g, const graph_node *n
     return;
   }
   ref gw = emit_parameter_grad(e, n->inputs[1], false);
-  if (gw == 0) gw = emit_temporary(e, "weight_gradient", type, elements, 0, 0, 0, CLASS_TRANSIENT);
-  emit_memory_kernel(e, KERNEL_COPY, type, elements, (ref[]){ sum, 0 }, (ref[]){ gw, 0 });
+  if (gw == 0) gw = emit_vector(e, "weight_gradient", type, elements);
+  emit_copy(e, type, elements, sum, gw);
 }
 
 const operator_kind operator_causal_conv = { "causal_conv", convolution_forward,
@@ -56,14 +55,12 @@ enum { RATE, EXPONENTIAL };
 
 static ref vector(emitter *e, const graph *g, const graph_node *n, const char *name)
 {
-  return emit_temporary(e, name, DTYPE_FP32, tensor_elements(g, n->inputs[0]), 0, 0, 0,
-                        CLASS_TRANSIENT);
+  return emit_vector(e, name, DTYPE_FP32, tensor_elements(g, n->inputs[0]));
 }
 
 static void convert(emitter *e, const graph *g, const graph_node *n, dtype type, ref from, ref to)
 {
-  emit_memory_kernel(e, KERNEL_COPY, type, tensor_elements(g, n->inputs[0]), (ref[]){ from, 0 },
-                     (ref[]){ to, 0 });
+  emit_copy(e, type, tensor_elements(g, n->inputs[0]), from, to);
 }
 
 static void decay_rate_forward(emitter *e, const graph *g, const graph_node *n)
@@ -118,9 +115,9 @@ static void add_bias_backward(emitter *e, const graph *g, const graph_node *n)
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref gradient = emit_parameter_grad(e, n->inputs[1], false);
   if (gradient != 0 && type != sum_type) {
-    ref sum = emit_temporary(e, "bias_gradient", sum_type, columns, 0, 0, 0, CLASS_TRANSIENT);
+    ref sum = emit_vector(e, "bias_gradient", sum_type, columns);
     hf_sum_rows(e, sum_type, rows, columns, gy, sum);
-    emit_memory_kernel(e, KERNEL_COPY, type, columns, (ref[]){ sum, 0 }, (ref[]){ gradient, 0 });
+    emit_copy(e, type, columns, sum, gradient);
     emit_drop(e, sum);
   } else if (gradient != 0) {
     hf_sum_rows(e, type, rows, columns, gy, gradient);

@@ -52,8 +52,7 @@ static gathered own_part(emitter *e, const linear_node *l, user_product product,
   g.columns = g.type == DTYPE_FP8 ? emit_bytes(e, own) : columns;
   if (g.type != DTYPE_FP8) g.rows = l->gemm_rows / g.ranks;
   g.whole = user_buffer(e, l, product, g.type, g.ranks * g.rows, g.columns);
-  emit_memory_kernel(e, KERNEL_COPY, g.type, g.rows * g.columns, (ref[]){ own, 0 },
-                     (ref[]){ part_of(e, &g, 0), 0 });
+  emit_copy(e, g.type, g.rows * g.columns, own, part_of(e, &g, 0));
   return g;
 }
 

@@ -31,8 +31,7 @@ double lora_scale(const settings *s)
 
 static void convert(emitter *e, const graph *g, tensor_id to, ref read, ref write)
 {
-  emit_memory_kernel(e, KERNEL_COPY, type_of(g, to), tensor_elements(g, to), (ref[]){ read, 0 },
-                     (ref[]){ write, 0 });
+  emit_copy(e, type_of(g, to), tensor_elements(g, to), read, write);
 }
 
 static void autocast_weight_forward(emitter *e, const graph *g, const graph_node *n)
@@ -59,7 +58,7 @@ ref emit_dequantized(emitter *e, const graph *g, const tensor_id *packed, dtype 
 {
   int64_t blocks = tensor_elements(g, packed[1]);
   assert(packed[0] != 0 && packed[1] == packed[0] + 1 && blocks <= outputs * inputs);
-  ref scales = emit_temporary(e, "absmax_fp32", DTYPE_FP32, blocks, 0, 0, 0, CLASS_TRANSIENT);
+  ref scales = emit_vector(e, "absmax_fp32", DTYPE_FP32, blocks);
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_DEQUANTIZE_8BIT,
                               .type = DTYPE_FP32,
@@ -73,7 +72,7 @@ ref emit_dequantized(emitter *e, const graph *g, const tensor_id *packed, dtype 
       e,
       (kernel_shape){ .kind = KERNEL_ADD, .type = DTYPE_FP32, .dims = { blocks }, .uncounted = 1 },
       (ref[]){ scales, mean, 0 }, (ref[]){ scales, 0 });
-  ref weight = emit_temporary(e, "weight_16", type, outputs, inputs, 0, 0, CLASS_TRANSIENT);
+  ref weight = emit_matrix(e, "weight_16", type, outputs, inputs);
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_DEQUANTIZE_4BIT,
                               .type = type,

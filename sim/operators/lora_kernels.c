@@ -84,16 +84,6 @@ static ref turned(emitter *e, dtype type, int64_t rows, int64_t columns, ref r)
   return emit_strided(e, r, type, 0, 2, (int64_t[]){ columns, rows }, (int64_t[]){ 1, columns });
 }
 
-static ref temporary(emitter *e, const char *name, dtype type, int64_t rows, int64_t columns)
-{
-  return emit_temporary(e, name, type, rows, columns, 0, 0, CLASS_TRANSIENT);
-}
-
-static void convert(emitter *e, dtype type, int64_t elements, ref from, ref to)
-{
-  emit_memory_kernel(e, KERNEL_COPY, type, elements, (ref[]){ from, 0 }, (ref[]){ to, 0 });
-}
-
 /* The base's weight as the product reads it. The caller drops `made` afterwards. */
 static ref base_weight(emitter *e, const graph *g, const projections *all, const projection *p,
                        ref *made)
@@ -109,8 +99,8 @@ static ref adapter_weight(emitter *e, const graph *g, const projections *all, co
   *made = 0;
   if (!p->cast) return emit_parameter(e, weight);
   int64_t elements = tensor_elements(g, weight);
-  *made = temporary(e, "adapter_16", all->type, elements, 0);
-  convert(e, all->type, elements, emit_parameter(e, weight), *made);
+  *made = emit_vector(e, "adapter_16", all->type, elements);
+  emit_copy(e, all->type, elements, emit_parameter(e, weight), *made);
   return *made;
 }
 
@@ -124,7 +114,7 @@ static void multiply(emitter *e, const graph *g, const projections *all, const p
   emit_drop(e, weight);
   ref a16 = adapter_weight(e, g, all, p, p->a, &a);
   ref b16 = adapter_weight(e, g, all, p, p->b, &b);
-  ref inner = temporary(e, "x_a", all->type, all->rows, p->rank);
+  ref inner = emit_matrix(e, "x_a", all->type, all->rows, p->rank);
   product(e, all->type, all->rows, p->rank, p->inputs, GEMM_NT, x_lora, a16, inner);
   scaled_product(e, all->type, all->rows, p->outputs, p->rank, GEMM_NT, inner, b16, y, y);
   if (p->bias != 0)
@@ -146,19 +136,19 @@ static ref gradient_of(emitter *e, const projections *all, const projection *p, 
                        int64_t rows, int64_t columns)
 {
   return p->cast ? turned(e, all->type, columns, rows, emit_grad_for(e, weight))
-                 : temporary(e, "adapter_gradient", all->type, rows, columns);
+                 : emit_matrix(e, "adapter_gradient", all->type, rows, columns);
 }
 
 static adapter_gradients differentiate(emitter *e, const projections *all, const projection *p,
                                        ref gy, ref x_lora, ref a16, ref b16)
 {
   dtype type = all->type;
-  adapter_gradients made = { .gy_b = temporary(e, "gradient_b", type, all->rows, p->rank) };
+  adapter_gradients made = { .gy_b = emit_matrix(e, "gradient_b", type, all->rows, p->rank) };
   product(e, type, all->rows, p->rank, p->outputs, GEMM_NN, gy, b16, made.gy_b);
   made.a = gradient_of(e, all, p, p->a16, p->inputs, p->rank);
   made.b = gradient_of(e, all, p, p->b16, p->rank, p->outputs);
   scaled_product(e, type, p->inputs, p->rank, all->rows, GEMM_TN, x_lora, made.gy_b, 0, made.a);
-  ref inner = temporary(e, "x_a", type, p->rank, all->rows);
+  ref inner = emit_matrix(e, "x_a", type, p->rank, all->rows);
   product(e, type, p->rank, all->rows, p->inputs, GEMM_NT, a16, x_lora, inner);
   scaled_product(e, type, p->rank, p->outputs, all->rows, GEMM_NN, inner, gy, 0, made.b);
   emit_drop(e, inner);
@@ -171,8 +161,8 @@ static void give_gradient(emitter *e, const graph *g, tensor_id parameter, ref m
   const graph_tensor *t = &g->tensors.items[parameter];
   ref gradient = emit_parameter_grad(e, parameter, false);
   if (gradient != 0)
-    convert(e, (dtype)t->dtype, tensor_elements(g, parameter),
-            turned(e, (dtype)t->dtype, t->shape[1], t->shape[0], made), gradient);
+    emit_copy(e, (dtype)t->dtype, tensor_elements(g, parameter),
+              turned(e, (dtype)t->dtype, t->shape[1], t->shape[0], made), gradient);
 }
 
 static void give_gradients(emitter *e, const graph *g, const projections *all,
@@ -203,8 +193,7 @@ static void add_adapter_gradients(emitter *e, const graph_node *n, const project
   ref to = gx;
   if (n->flags & LORA_DROPPED) {
     to = emit_grad_for(e, n->inputs[1]);
-    emit_memory_kernel(e, KERNEL_FILL, all->type, all->rows * all->of[0].inputs, (ref[]){ 0 },
-                       (ref[]){ to, 0 });
+    emit_fill(e, all->type, all->rows * all->of[0].inputs, to);
   }
   for (uint32_t i = 0; i < count; i++)
     scaled_product(e, all->type, all->rows, all->of[i].inputs, all->of[i].rank, GEMM_NN,
@@ -263,7 +252,7 @@ static void mlp_forward(emitter *e, const graph *g, const graph_node *n)
   multiply(e, g, &all, &all.of[GATE], x, x_lora, gate);
   ref up = emit_output(e, n->outputs[1 + UP]);
   multiply(e, g, &all, &all.of[UP], x, x_lora, up);
-  ref hidden = temporary(e, "hidden", all.type, all.rows, width);
+  ref hidden = emit_matrix(e, "hidden", all.type, all.rows, width);
   hf_gated_kernel(e, KERNEL_GATED_SILU_FORWARD, all.type, all.rows, width, (ref[]){ gate, up, 0 },
                   (ref[]){ hidden, 0 });
   multiply(e, g, &all, &all.of[DOWN], hidden, hidden, emit_output(e, n->outputs[0]));
@@ -276,10 +265,10 @@ static ref hidden_gradient(emitter *e, const graph *g, const projections *all, r
   const projection *p = &all->of[DOWN];
   ref made;
   ref weight = base_weight(e, g, all, p, &made);
-  ref gradient = temporary(e, "hidden_gradient", all->type, all->rows, p->inputs);
+  ref gradient = emit_matrix(e, "hidden_gradient", all->type, all->rows, p->inputs);
   product(e, all->type, all->rows, p->inputs, p->outputs, GEMM_NN, gy, weight, gradient);
   emit_drop(e, made);
-  ref inner = temporary(e, "gradient_b", all->type, all->rows, p->rank);
+  ref inner = emit_matrix(e, "gradient_b", all->type, all->rows, p->rank);
   product(e, all->type, all->rows, p->rank, p->outputs, GEMM_NN, gy, b16, inner);
   scaled_product(e, all->type, all->rows, p->inputs, p->rank, GEMM_NN, inner, a16, gradient,
                  gradient);

@@ -58,11 +58,10 @@ static void cross_entropy_forward(emitter *e, const graph *g, const graph_node *
   ref logits = emit_input(e, n->inputs[0]);
   ref labels = emit_input(e, n->inputs[1]);
   bool compiled = (n->flags & CROSS_ENTROPY_COMPILED) != 0;
-  ref work = compiled ? emit_temporary(e, "logits_fp32", DTYPE_FP32, tokens, n->dims[1], 0, 0,
-                                       CLASS_TRANSIENT)
+  ref work = compiled ? emit_matrix(e, "logits_fp32", DTYPE_FP32, tokens, n->dims[1])
                       : emit_output(e, n->outputs[1]);
-  ref maxima = emit_temporary(e, "logits_max", DTYPE_FP32, tokens, 0, 0, 0, CLASS_TRANSIENT);
-  emit_temporary(e, "logits_argmax", DTYPE_INT64, tokens, 0, 0, 0, CLASS_TRANSIENT);
+  ref maxima = emit_vector(e, "logits_max", DTYPE_FP32, tokens);
+  emit_vector(e, "logits_argmax", DTYPE_INT64, tokens);
   int64_t pass_bytes = compiled ? 0 : emit_bytes(e, work);
   cross_entropy_kernel(e, n, KERNEL_CROSS_ENTROPY_MAXIMA,
                        2 * pass_bytes + (pass_bytes > 0 ? emit_bytes(e, logits) : 0),
@@ -70,11 +69,10 @@ static void cross_entropy_forward(emitter *e, const graph *g, const graph_node *
   reduce_tokens(e, n, COLLECTIVE_ALL_REDUCE_MAX, maxima);
   ref mask = emit_output(e, n->outputs[2]);
   ref target = emit_output(e, n->outputs[3]);
-  ref predicted =
-      emit_temporary(e, "predicted_logits", DTYPE_FP32, tokens, 0, 0, 0, CLASS_TRANSIENT);
-  ref sums = emit_temporary(e, "sum_exp_logits", DTYPE_FP32, tokens, 0, 0, 0, CLASS_TRANSIENT);
+  ref predicted = emit_vector(e, "predicted_logits", DTYPE_FP32, tokens);
+  ref sums = emit_vector(e, "sum_exp_logits", DTYPE_FP32, tokens);
   if (n->flags & CROSS_ENTROPY_DIFFERENCE_APART)
-    emit_temporary(e, "logits_less_max", DTYPE_FP32, tokens, n->dims[1], 0, 0, CLASS_TRANSIENT);
+    emit_matrix(e, "logits_less_max", DTYPE_FP32, tokens, n->dims[1]);
   ref softmax = compiled ? emit_output(e, n->outputs[1]) : work;
   cross_entropy_kernel(e, n, KERNEL_CROSS_ENTROPY_SUMS, EAGER_PASSES * pass_bytes,
                        (ref[]){ work, labels, maxima, 0 },
@@ -97,9 +95,7 @@ static void give_logits_gradient(emitter *e, const graph *g, const graph_node *n
     return;
   }
   ref gx = emit_grad_for(e, logits);
-  if (gx != 0)
-    emit_memory_kernel(e, KERNEL_COPY, type_of(g, logits), tensor_elements(g, logits),
-                       (ref[]){ gradient, 0 }, (ref[]){ gx, 0 });
+  if (gx != 0) emit_copy(e, type_of(g, logits), tensor_elements(g, logits), gradient, gx);
 }
 
 /* The gradient is formed in the softmax. */
@@ -126,13 +122,12 @@ static void te_cross_entropy_forward(emitter *e, const graph *g, const graph_nod
   ref loss = emit_output(e, n->outputs[0]);
   ref gradient = n->outputs[1] != 0 ? emit_output(e, n->outputs[1]) : logits;
   ref labels = emit_input(e, n->inputs[1]);
-  ref partial = emit_temporary(e, "m_d_xy", DTYPE_FP32, 3 * n->dims[0], 0, 0, 0, CLASS_TRANSIENT);
+  ref partial = emit_vector(e, "m_d_xy", DTYPE_FP32, 3 * n->dims[0]);
   ref all = partial;
   vocabulary_kernel(e, n, KERNEL_ONLINE_SOFTMAX, (ref[]){ logits, labels, 0 },
                     (ref[]){ partial, 0 });
   if (n->dims[2] > 1) {
-    all = emit_temporary(e, "m_d_xy_gathered", DTYPE_FP32, n->dims[2] * 3 * n->dims[0], 0, 0, 0,
-                         CLASS_TRANSIENT);
+    all = emit_vector(e, "m_d_xy_gathered", DTYPE_FP32, n->dims[2] * 3 * n->dims[0]);
     emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP, 12 * n->dims[0],
                     (ref[]){ partial, 0 }, (ref[]){ all, 0 });
   }
@@ -192,8 +187,7 @@ static void linear_cross_entropy_backward(emitter *e, const graph *g, const grap
   dtype type = type_of(g, n->inputs[0]);
   ref x = emit_saved(e, 0);
   ref weight = emit_parameter(e, n->inputs[1]);
-  ref logits =
-      emit_temporary(e, "logits_gradient", type, n->dims[0], n->dims[1], 0, 0, CLASS_TRANSIENT);
+  ref logits = emit_matrix(e, "logits_gradient", type, n->dims[0], n->dims[1]);
   kernel_shape gradient = logits_kernel(n, KERNEL_LINEAR_CROSS_ENTROPY_BACKWARD, type);
   gradient.uncounted = 3;
   emit_kernel(e, gradient,
@@ -242,7 +236,7 @@ static void masked_sum_forward(emitter *e, const graph *g, const graph_node *n)
 {
   int64_t tokens = tensor_elements(g, n->inputs[0]);
   ref losses = emit_input(e, n->inputs[0]);
-  ref product = emit_temporary(e, "masked_losses", DTYPE_FP32, tokens, 0, 0, 0, CLASS_TRANSIENT);
+  ref product = emit_vector(e, "masked_losses", DTYPE_FP32, tokens);
   emit_memory_kernel(e, KERNEL_MULTIPLY, DTYPE_FP32, tokens,
                      (ref[]){ losses, emit_input(e, n->inputs[1]), 0 }, (ref[]){ product, 0 });
   emit_number_kernel(e, KERNEL_SUM, DTYPE_FP32, tokens, 1, (ref[]){ product, 0 },

@@ -54,12 +54,10 @@ static void matmul_forward(emitter *e, const graph *g, const graph_node *n)
             emit_output(e, n->outputs[0]));
 }
 
-static void matmul_backward(emitter *e, const graph *g, const graph_node *n)
+static void gradients(emitter *e, const graph *g, const graph_node *n, ref gy, ref gb)
 {
   const int64_t *d = n->dims;
   dtype type = type_of(g, n->outputs[0]);
-  ref gy = emit_grad_of(e, n->outputs[0]);
-  ref gb = emit_grad_for(e, n->inputs[1]);
   if (gb != 0)
     emit_gemm(e, type, d[K], d[N], d[M], d[BATCH], GEMM_TN,
               (ref[]){ hf_saved(e, n, n->inputs[0]), gy, 0 }, gb);
@@ -69,4 +67,20 @@ static void matmul_backward(emitter *e, const graph *g, const graph_node *n)
               (ref[]){ gy, hf_saved(e, n, n->inputs[1]), 0 }, ga);
 }
 
+static void matmul_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  gradients(e, g, n, gy, emit_grad_for(e, n->inputs[1]));
+}
+
 const operator_kind operator_hf_matmul = { "matmul", matmul_forward, matmul_backward };
+
+/* The second operand is a parameter, a matrix for each expert. */
+static void batched_linear_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  gradients(e, g, n, gy, emit_parameter_grad(e, tensor_storage(g, n->inputs[1]), false));
+}
+
+const operator_kind operator_hf_batched_linear = { "batched_linear", matmul_forward,
+                                                   batched_linear_backward };

@@ -95,8 +95,8 @@ static ref in_router_type(emitter *e, dtype from, dtype to, const char *name, re
                           int64_t d1)
 {
   if (from == to) return r;
-  ref copy = emit_temporary(e, name, to, d0, d1, 0, 0, CLASS_TRANSIENT);
-  emit_memory_kernel(e, KERNEL_COPY, to, d0 * d1, (ref[]){ r, 0 }, (ref[]){ copy, 0 });
+  ref copy = emit_matrix(e, name, to, d0, d1);
+  emit_copy(e, to, d0 * d1, r, copy);
   return copy;
 }
 
@@ -110,26 +110,21 @@ static void gating_backward(emitter *e, const graph *g, const graph_node *n)
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref weight = in_router_type(e, type, router, "weight_copy", emit_saved(e, 1), experts, width);
   bool converts = type != router;
-  ref wide = converts
-                 ? emit_temporary(e, "input_gradient", router, tokens, width, 0, 0, CLASS_TRANSIENT)
-                 : 0;
+  ref wide = converts ? emit_matrix(e, "input_gradient", router, tokens, width) : 0;
   ref gx = converts ? 0 : emit_grad_for(e, n->inputs[0]);
   emit_gemm(e, router, tokens, width, experts, 1, GEMM_NN, (ref[]){ gy, weight, 0 },
             converts ? wide : gx);
   if (converts) emit_drop(e, weight);
   ref x = in_router_type(e, type, router, "input_copy", emit_saved(e, 0), tokens, width);
   ref gw = emit_parameter_grad(e, n->inputs[1], false);
-  ref wide_gw =
-      converts ? emit_temporary(e, "weight_gradient", router, experts, width, 0, 0, CLASS_TRANSIENT)
-               : gw;
+  ref wide_gw = converts ? emit_matrix(e, "weight_gradient", router, experts, width) : gw;
   emit_gemm(e, router, experts, width, tokens, 1, GEMM_TN, (ref[]){ gy, x, 0 }, wide_gw);
   if (converts) {
     emit_drop(e, x);
     gx = emit_grad_for(e, n->inputs[0]);
-    emit_memory_kernel(e, KERNEL_COPY, type, tokens * width, (ref[]){ wide, 0 }, (ref[]){ gx, 0 });
+    emit_copy(e, type, tokens * width, wide, gx);
     emit_drop(e, wide);
-    emit_memory_kernel(e, KERNEL_COPY, type, experts * width, (ref[]){ wide_gw, 0 },
-                       (ref[]){ gw, 0 });
+    emit_copy(e, type, experts * width, wide_gw, gw);
   }
   if (n->inputs[2] != 0)
     emit_row_kernel(e, KERNEL_BIAS_GRAD, router, tokens, experts, (ref[]){ gy, 0 },

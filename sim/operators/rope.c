@@ -41,7 +41,7 @@ static ref product(emitter *e, const graph *g, const graph_node *n, const char *
 {
   kernel_shape shape = rope_shape(e, g, n, KERNEL_ROPE_PRODUCT);
   int64_t elements = n->dims[TOKENS] * n->dims[HEADS] * n->dims[WIDTH];
-  ref y = emit_temporary(e, name, shape.type, elements, 0, 0, 0, CLASS_TRANSIENT);
+  ref y = emit_vector(e, name, shape.type, elements);
   if (sine) shape.scalars[PAIRS_SCALAR] = pairs_of_products(n);
   shape.scalars[SINE_SCALAR] = sine;
   shape.bytes = emit_bytes(e, x) + emit_bytes(e, y);
@@ -56,11 +56,10 @@ static ref rotated_half(emitter *e, const graph *g, const graph_node *n, ref x)
   kernel_shape shape = { .type = type_of(g, n->inputs[0]),
                          .dims = { n->dims[TOKENS], n->dims[HEADS], n->dims[WIDTH] },
                          .scalars = { (double)n->dims[PAIRS] } };
-  ref negated =
-      emit_temporary(e, "negated_half", shape.type, elements / 2, 0, 0, 0, CLASS_TRANSIENT);
+  ref negated = emit_vector(e, "negated_half", shape.type, elements / 2);
   shape.kind = KERNEL_ROPE_NEGATED_HALF;
   emit_kernel(e, shape, (ref[]){ x, 0 }, (ref[]){ negated, 0 });
-  ref rotated = emit_temporary(e, "rotated_half", shape.type, elements, 0, 0, 0, CLASS_TRANSIENT);
+  ref rotated = emit_vector(e, "rotated_half", shape.type, elements);
   shape.kind = KERNEL_ROPE_ROTATED_HALF;
   emit_kernel(e, shape, (ref[]){ x, negated, 0 }, (ref[]){ rotated, 0 });
   emit_drop(e, negated);
@@ -80,7 +79,7 @@ static void rope_apart(emitter *e, const graph *g, const graph_node *n, ref x)
   ref rotated = rotated_half(e, g, n, x);
   ref turned = product(e, g, n, "rotated_sin", true, rotated, sine);
   emit_drop(e, rotated);
-  ref sum = emit_temporary(e, "rotated", type, elements, 0, 0, 0, CLASS_TRANSIENT);
+  ref sum = emit_vector(e, "rotated", type, elements);
   emit_memory_kernel(e, KERNEL_ADD, type, elements, (ref[]){ scaled, turned, 0 },
                      (ref[]){ sum, 0 });
   emit_drop(e, scaled);

@@ -21,8 +21,8 @@ static void complex_table(emitter *e, const graph *g, const graph_node *n)
 {
   const graph_tensor *table = &g->tensors.items[n->outputs[0]];
   int64_t elements = tensor_elements(g, n->outputs[0]);
-  ref angles = emit_temporary(e, "angles", DTYPE_FP32, elements / 2, 0, 0, 0, CLASS_TRANSIENT);
-  ref unscaled = emit_temporary(e, "unscaled", DTYPE_FP32, elements, 0, 0, 0, CLASS_TRANSIENT);
+  ref angles = emit_vector(e, "angles", DTYPE_FP32, elements / 2);
+  ref unscaled = emit_vector(e, "unscaled", DTYPE_FP32, elements);
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_ROTARY_ANGLES,
                               .type = DTYPE_FP32,
@@ -46,8 +46,8 @@ static void tables_forward(emitter *e, const graph *g, const graph_node *n)
   const graph_tensor *table = &g->tensors.items[n->outputs[0]];
   dtype type = (dtype)table->dtype;
   int64_t elements = tensor_elements(g, n->outputs[0]);
-  ref half = emit_temporary(e, "angles", DTYPE_FP32, elements / 2, 0, 0, 0, CLASS_TRANSIENT);
-  ref angles = emit_temporary(e, "angles_twice", DTYPE_FP32, elements, 0, 0, 0, CLASS_TRANSIENT);
+  ref half = emit_vector(e, "angles", DTYPE_FP32, elements / 2);
+  ref angles = emit_vector(e, "angles_twice", DTYPE_FP32, elements);
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_ROTARY_ANGLES,
                               .type = DTYPE_FP32,
@@ -57,19 +57,17 @@ static void tables_forward(emitter *e, const graph *g, const graph_node *n)
               (ref[]){ 0 }, (ref[]){ half, angles, 0 });
   ref of_angles[2];
   for (int i = 0; i < 2; i++) {
-    ref unscaled = emit_temporary(e, "unscaled", DTYPE_FP32, elements, 0, 0, 0, CLASS_TRANSIENT);
+    ref unscaled = emit_vector(e, "unscaled", DTYPE_FP32, elements);
     emit_memory_kernel(e, i == 0 ? KERNEL_COSINE : KERNEL_SINE, DTYPE_FP32, elements,
                        (ref[]){ angles, 0 }, (ref[]){ unscaled, 0 });
     of_angles[i] = type == DTYPE_FP32
                        ? emit_output(e, n->outputs[i])
-                       : emit_temporary(e, i == 0 ? "cos_fp32" : "sin_fp32", DTYPE_FP32, elements,
-                                        0, 0, 0, CLASS_TRANSIENT);
+                       : emit_vector(e, i == 0 ? "cos_fp32" : "sin_fp32", DTYPE_FP32, elements);
     hf_number_kernel(e, KERNEL_SCALE, DTYPE_FP32, elements, 1, unscaled, of_angles[i]);
     emit_drop(e, unscaled);
   }
   for (int i = 0; i < 2 && type != DTYPE_FP32; i++)
-    emit_memory_kernel(e, KERNEL_COPY, type, elements, (ref[]){ of_angles[i], 0 },
-                       (ref[]){ emit_output(e, n->outputs[i]), 0 });
+    emit_copy(e, type, elements, of_angles[i], emit_output(e, n->outputs[i]));
 }
 
 const operator_kind operator_hf_rotary_tables = { "rotary_tables", tables_forward, NULL };
@@ -104,7 +102,7 @@ static ref negated_half(emitter *e, const graph *g, const graph_node *n, ref hal
 {
   dtype type = type_of(g, n->outputs[0]);
   int64_t elements = tensor_elements(g, n->outputs[0]) / 2;
-  ref negated = emit_temporary(e, "negated_half", type, elements, 0, 0, 0, CLASS_TRANSIENT);
+  ref negated = emit_vector(e, "negated_half", type, elements);
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_NEGATE_STRIDED,
                               .type = type,
@@ -141,7 +139,7 @@ static void slice_gradient(emitter *e, const graph *g, const graph_node *n, ref 
   dtype type = type_of(g, n->outputs[0]);
   int64_t elements = tensor_elements(g, n->outputs[0]), strides[4];
   ref whole = emit_grad_for(e, n->inputs[0]);
-  emit_memory_kernel(e, KERNEL_FILL, type, elements, (ref[]){ 0 }, (ref[]){ whole, 0 });
+  emit_fill(e, type, elements, whole);
   contiguous_strides(&g->tensors.items[n->outputs[0]], strides);
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_COPY_STRIDED,
@@ -237,8 +235,7 @@ static void slice_backward(emitter *e, const graph *g, const graph_node *n)
   int64_t rows = tensor_elements(g, n->inputs[0]) / all;
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref gx = emit_grad_for(e, n->inputs[0]);
-  emit_memory_kernel(e, KERNEL_FILL, type_of(g, n->inputs[0]), rows * all, (ref[]){ 0 },
-                     (ref[]){ gx, 0 });
+  emit_fill(e, type_of(g, n->inputs[0]), rows * all, gx);
   ref part = emit_strided(e, gx, type_of(g, n->inputs[0]), n->dims[0], 2,
                           (int64_t[]){ rows, elements / rows }, (int64_t[]){ all, n->dims[1] });
   emit_kernel(e,

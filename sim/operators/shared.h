@@ -9,11 +9,33 @@ static inline dtype type_of(const graph *g, tensor_id t)
   return (dtype)g->tensors.items[t].dtype;
 }
 
+/* A temporary that no other operator sees. */
+static inline ref emit_vector(emitter *e, const char *name, dtype type, int64_t elements)
+{
+  return emit_temporary(e, name, type, elements, 0, 0, 0, CLASS_TRANSIENT);
+}
+static inline ref emit_matrix(emitter *e, const char *name, dtype type, int64_t rows,
+                              int64_t columns)
+{
+  return emit_temporary(e, name, type, rows, columns, 0, 0, CLASS_TRANSIENT);
+}
+
 /* A kernel whose shape is its elements, or its rows and columns. */
 void emit_memory_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements,
                         const ref *reads, const ref *writes);
 void emit_row_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int64_t columns,
                      const ref *reads, const ref *writes);
+
+/* `to`, of `type`, gets the elements of `from`. */
+static inline void emit_copy(emitter *e, dtype type, int64_t elements, ref from, ref to)
+{
+  emit_memory_kernel(e, KERNEL_COPY, type, elements, (ref[]){ from, 0 }, (ref[]){ to, 0 });
+}
+/* `to` gets zeros. */
+static inline void emit_fill(emitter *e, dtype type, int64_t elements, ref to)
+{
+  emit_memory_kernel(e, KERNEL_FILL, type, elements, (ref[]){ 0 }, (ref[]){ to, 0 });
+}
 
 /* The same with a number that the kernel computes with. */
 void emit_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, double number,

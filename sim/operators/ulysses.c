@@ -23,10 +23,10 @@ static ref exchanged(emitter *e, const graph *g, tensor_id from, bool by_positio
   ref sent = x;
 
   if (by_position) {
-    sent = emit_temporary(e, "parts_sent", type, elements, 0, 0, 0, CLASS_TRANSIENT);
+    sent = emit_vector(e, "parts_sent", type, elements);
     emit_memory_kernel(e, KERNEL_COPY_STRIDED, type, elements, (ref[]){ x, 0 }, (ref[]){ sent, 0 });
   }
-  ref received = emit_temporary(e, "parts_received", type, elements, 0, 0, 0, CLASS_TRANSIENT);
+  ref received = emit_vector(e, "parts_received", type, elements);
   emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_TO_ALL, GROUP_CP, tensor_bytes(g, from),
                   (ref[]){ sent, 0 }, (ref[]){ received, 0 });
   return received;
