@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/graph/node.h"
+
 graph *graph_new(arena *a)
 {
   graph *g = ARENA_NEW(a, graph);
@@ -76,6 +78,19 @@ tensor_id graph_tensor_new(graph *g, const char *name, dtype type, int64_t d0, i
                                         .requires_grad = true,
                                         .contiguous = true,
                                         .shape = { d0, d1, d2, d3 } });
+}
+
+tensor_id graph_tensor_like(graph *g, const char *name, dtype type, tensor_id like)
+{
+  const int64_t *shape = g->tensors.items[like].shape;
+  return graph_tensor_new(g, name, type, shape[0], shape[1], shape[2], shape[3]);
+}
+
+tensor_id graph_constant(graph *g, const char *name, dtype type, int64_t d0, int64_t d1)
+{
+  tensor_id t = graph_tensor_new(g, name, type, d0, d1, 0, 0);
+  g->tensors.items[t].requires_grad = false;
+  return t;
 }
 
 tensor_id graph_parameter(graph *g, const char *name, dtype type, int64_t d0, int64_t d1)
@@ -183,13 +198,7 @@ void graph_group_release(graph *g, group_id group, tensor_id t)
 {
   assert(group > 0 && group < g->groups.count);
   assert(t > 0 && t < g->tensors.count);
-  tensor_id *released = g->groups.items[group].released;
-  uint32_t i = 0;
-  while (released[i] != 0) {
-    i++;
-    assert(i < 4);
-  }
-  released[i] = t;
+  list_append(g->groups.items[group].released, 4, t);
 }
 
 void graph_group_commit(graph *g, group_id group)
@@ -221,22 +230,13 @@ void graph_region_end(graph *g, region_id region, tensor_id output)
 void graph_region_output(graph *g, region_id region, tensor_id another)
 {
   assert(g->regions.items[region].kind == REGION_DISCARD && another != 0);
-  tensor_id *outputs = g->regions.items[region].outputs;
-  int i = 0;
-  while (i < REGION_OUTPUTS && outputs[i] != 0)
-    i++;
-  assert(i < REGION_OUTPUTS);
-  outputs[i] = another;
+  list_append(g->regions.items[region].outputs, REGION_OUTPUTS, another);
 }
 
 void graph_region_cache(graph *g, region_id region, tensor_id t)
 {
-  tensor_id *cached = g->regions.items[region].cached;
-  int i = 0;
-  while (i < REGION_CACHED && cached[i] != 0)
-    i++;
-  assert(i < REGION_CACHED && g->regions.items[region].kind == REGION_CHECKPOINT);
-  cached[i] = t;
+  assert(g->regions.items[region].kind == REGION_CHECKPOINT);
+  list_append(g->regions.items[region].cached, REGION_CACHED, t);
 }
 
 void graph_discard(graph *g, region_id region)
@@ -265,7 +265,7 @@ int64_t tensor_elements(const graph *g, tensor_id t)
 
 int64_t tensor_bytes(const graph *g, tensor_id t)
 {
-  return tensor_elements(g, t) * dtype_bytes((dtype)g->tensors.items[t].dtype);
+  return tensor_elements(g, t) * dtype_bytes(type_of(g, t));
 }
 
 tensor_id tensor_storage(const graph *g, tensor_id t)

@@ -230,6 +230,10 @@ void graph_site(graph *g, const char *module);
  * of no rows has no elements. requires_grad is on. */
 tensor_id graph_tensor_new(graph *g, const char *name, dtype type, int64_t d0, int64_t d1,
                            int64_t d2, int64_t d3);
+/* The same with the shape of `like`. */
+tensor_id graph_tensor_like(graph *g, const char *name, dtype type, tensor_id like);
+/* A tensor without a gradient, such as an index. */
+tensor_id graph_constant(graph *g, const char *name, dtype type, int64_t d0, int64_t d1);
 /* A parameter of the current module. */
 tensor_id graph_parameter(graph *g, const char *name, dtype type, int64_t d0, int64_t d1);
 /* A view of `base` (itself possibly a view); no kernel, no memory, gradient passes as a view too. */
@@ -265,6 +269,10 @@ void graph_discard(graph *g, region_id region); /* once */
 
 part_id graph_part_begin(graph *g, part_kind kind); /* parts.h fills it in */
 
+static inline dtype type_of(const graph *g, tensor_id t)
+{
+  return (dtype)g->tensors.items[t].dtype;
+}
 int64_t tensor_elements(const graph *g, tensor_id t);
 int64_t tensor_bytes(const graph *g, tensor_id t);     /* of the tensor, not of a view's base */
 tensor_id tensor_storage(const graph *g, tensor_id t); /* the tensor that owns the storage */

@@ -1,4 +1,4 @@
-/* Appends to the lists of a node. */
+/* Filling in a node: its lists, which 0 ends unless they are full, and its numbers. */
 #ifndef OFFSIM_SIM_GRAPH_NODE_H
 #define OFFSIM_SIM_GRAPH_NODE_H
 
@@ -7,7 +7,7 @@
 
 #include "sim/graph/graph.h"
 
-static inline void node_append(tensor_id *list, uint32_t capacity, tensor_id t)
+static inline void list_append(tensor_id *list, uint32_t capacity, tensor_id t)
 {
   uint32_t i = 0;
   while (i < capacity && list[i] != 0)
@@ -19,17 +19,25 @@ static inline void node_append(tensor_id *list, uint32_t capacity, tensor_id t)
 /* Each is a no-op for tensor 0, so that optional tensors need no case. */
 static inline void node_input(graph_node *n, tensor_id t)
 {
-  if (t != 0) node_append(n->inputs, NODE_INPUTS, t);
+  if (t != 0) list_append(n->inputs, NODE_INPUTS, t);
+}
+
+/* graph_add with the first input. */
+static inline graph_node *graph_add_of(graph *g, const struct operator_kind *kind, tensor_id x)
+{
+  graph_node *n = graph_add(g, kind);
+  node_input(n, x);
+  return n;
 }
 
 static inline void node_output(graph_node *n, tensor_id t)
 {
-  if (t != 0) node_append(n->outputs, NODE_OUTPUTS, t);
+  if (t != 0) list_append(n->outputs, NODE_OUTPUTS, t);
 }
 
 static inline void node_save(graph_node *n, tensor_id t)
 {
-  if (t != 0) node_append(n->saved, NODE_SAVED, t);
+  if (t != 0) list_append(n->saved, NODE_SAVED, t);
 }
 
 /* A floating-point number in one of a node's dims. */

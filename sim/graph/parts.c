@@ -2,6 +2,7 @@
 
 #include <assert.h>
 
+#include "sim/graph/node.h"
 #include "sim/graph/sizes.h"
 
 bool runs_in_parts(const settings *s)
@@ -14,15 +15,6 @@ void part_begin(graph *g, const settings *s, part_kind kind)
   if (runs_in_parts(s)) graph_part_begin(g, kind);
 }
 
-static void append(tensor_id *list, uint32_t limit, tensor_id t)
-{
-  uint32_t i = 0;
-  while (i < limit && list[i] != 0)
-    i++;
-  assert(i < limit);
-  list[i] = t;
-}
-
 /* NULL if the graph has no parts. */
 static graph_part *newest(graph *g)
 {
@@ -31,17 +23,17 @@ static graph_part *newest(graph *g)
 
 void part_output(graph *g, tensor_id t)
 {
-  if (t != 0 && newest(g) != NULL) append(newest(g)->outputs, PART_OUTPUTS, t);
+  if (t != 0 && newest(g) != NULL) list_append(newest(g)->outputs, PART_OUTPUTS, t);
 }
 
 void part_detached(graph *g, tensor_id t)
 {
-  if (t != 0 && newest(g) != NULL) append(newest(g)->detached, PART_DETACHED, t);
+  if (t != 0 && newest(g) != NULL) list_append(newest(g)->detached, PART_DETACHED, t);
 }
 
 void part_freed(graph *g, tensor_id t)
 {
-  if (t != 0 && newest(g) != NULL) append(newest(g)->freed, PART_FREED, t);
+  if (t != 0 && newest(g) != NULL) list_append(newest(g)->freed, PART_FREED, t);
 }
 
 void part_leaves_graph(graph *g)

@@ -4,11 +4,6 @@
 
 #include "sim/graph/emitter.h"
 
-static inline dtype type_of(const graph *g, tensor_id t)
-{
-  return (dtype)g->tensors.items[t].dtype;
-}
-
 /* A temporary that no other operator sees. */
 static inline ref emit_vector(emitter *e, const char *name, dtype type, int64_t elements)
 {

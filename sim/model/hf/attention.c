@@ -36,8 +36,7 @@ static projections split_projection(graph *g, const settings *s, tensor_id x)
   int64_t width = s->model.kv_channels, offset = 0;
   tensor_id mixed = mixed_projection(g, s, x);
   graph_tensor t = g->tensors.items[mixed];
-  graph_node *n = graph_add(g, &operator_split);
-  node_input(n, mixed);
+  graph_node *n = graph_add_of(g, &operator_split, mixed);
   projections made = { 0 };
   for (int i = 0; i < 3; i++) {
     const int64_t shape[4] = { t.shape[0], t.shape[1], heads_of(s, i), width };
@@ -66,8 +65,7 @@ static projections sliced_projection(graph *g, const settings *s, tensor_id x)
 static tensor_id relaid(graph *g, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
-  graph_node *n = graph_add(g, &operator_hf_relayout);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, &operator_hf_relayout, x);
   tensor_id y = hf_split_view(g, n, "by_head", x, 0, t.shape);
   if (!t.contiguous) graph_strides(g, y, t.offset_elements, t.rank, t.shape, t.view.strides);
   g->tensors.items[y].contiguous = t.contiguous;

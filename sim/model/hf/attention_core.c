@@ -61,8 +61,7 @@ static tensor_id repeated(graph *g, tensor_id x, int64_t heads);
 /* A mask of bytes as a bias of the scores. */
 static tensor_id mask_bias(graph *g, dtype type, tensor_id mask)
 {
-  graph_node *n = graph_add(g, &operator_hf_mask_bias);
-  node_input(n, mask);
+  graph_node *n = graph_add_of(g, &operator_hf_mask_bias, mask);
   return hf_side_result(g, n, "mask_bias", type, g->tensors.items[mask].shape);
 }
 
@@ -108,8 +107,7 @@ static tensor_id widened(graph *g, tensor_id v, int64_t width)
 {
   graph_tensor t = g->tensors.items[v];
   if (t.shape[3] == width) return v;
-  graph_node *n = graph_add(g, &operator_hf_widen);
-  node_input(n, v);
+  graph_node *n = graph_add_of(g, &operator_hf_widen, v);
   const int64_t shape[4] = { t.shape[0], t.shape[2], t.shape[1], width };
   return hf_transposed_view(g, "value", hf_result(g, n, "value_widened", (dtype)t.dtype, shape), 1);
 }
@@ -144,8 +142,7 @@ static tensor_id repeated(graph *g, tensor_id x, int64_t heads)
 {
   graph_tensor t = g->tensors.items[x];
   if (t.shape[1] == heads) return x;
-  graph_node *n = graph_add(g, &operator_hf_repeat);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, &operator_hf_repeat, x);
   t.shape[1] = heads;
   return hf_result(g, n, "repeated", (dtype)t.dtype, t.shape);
 }
@@ -177,14 +174,13 @@ static tensor_id product(graph *g, const char *name, tensor_id a, tensor_id b,
   node_input(n, b);
   if (hf_needs_gradient(g, a)) node_save(n, b);
   if (hf_needs_gradient(g, b)) node_save(n, a);
-  return hf_result(g, n, name, (dtype)g->tensors.items[a].dtype, shape);
+  return hf_result(g, n, name, type_of(g, a), shape);
 }
 
 static tensor_id softmax(graph *g, const char *name, dtype type, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
-  graph_node *n = graph_add(g, &operator_hf_softmax);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, &operator_hf_softmax, x);
   n->dims[0] = t.shape[0] * t.shape[1] * t.shape[2];
   n->dims[1] = t.shape[3];
   tensor_id y = hf_result(g, n, name, type, t.shape);
@@ -194,7 +190,7 @@ static tensor_id softmax(graph *g, const char *name, dtype type, tensor_id x)
 
 static tensor_id probabilities_of(graph *g, const settings *s, tensor_id scores)
 {
-  dtype type = (dtype)g->tensors.items[scores].dtype;
+  dtype type = type_of(g, scores);
   if (s->model.attention_class == ATTENTION_LLAMA4)
     return softmax(g, "probabilities", type, scores);
   return hf_cast(g, softmax(g, "probabilities_fp32", DTYPE_FP32, scores), type);
@@ -206,12 +202,10 @@ static tensor_id probabilities_with_sinks(graph *g, tensor_id scores, tensor_id 
 {
   graph_tensor t = g->tensors.items[scores];
   int64_t keys = t.shape[3]++;
-  graph_node *n = graph_add(g, &operator_hf_join_sinks);
-  node_input(n, scores);
+  graph_node *n = graph_add_of(g, &operator_hf_join_sinks, scores);
   node_input(n, sinks);
   tensor_id all = hf_result(g, n, "scores_and_sinks", (dtype)t.dtype, t.shape);
-  n = graph_add(g, &operator_hf_less_row_max);
-  node_input(n, all);
+  n = graph_add_of(g, &operator_hf_less_row_max, all);
   tensor_id less = hf_result(g, n, "less_maximum", (dtype)t.dtype, t.shape);
   const int64_t column[4] = { t.shape[0], t.shape[1], t.shape[2], 1 };
   hf_side_result(g, n, "maxima", (dtype)t.dtype, column);

@@ -37,13 +37,6 @@ tensor_id hf_side_result(graph *g, graph_node *n, const char *name, dtype type,
   return y;
 }
 
-static graph_node *of_one(graph *g, const operator_kind *kind, tensor_id x)
-{
-  graph_node *n = graph_add(g, kind);
-  node_input(n, x);
-  return n;
-}
-
 /* The strides of a tensor, in elements. */
 static void strides_of(const graph_tensor *t, int64_t strides[4])
 {
@@ -71,21 +64,16 @@ static tensor_id result_like(graph *g, graph_node *n, const char *name, dtype ty
   return y;
 }
 
-static dtype dtype_of(const graph *g, tensor_id t)
-{
-  return (dtype)g->tensors.items[t].dtype;
-}
-
 tensor_id hf_cast(graph *g, tensor_id x, dtype type)
 {
-  if (dtype_of(g, x) == type) return x;
-  return result_like(g, of_one(g, &operator_hf_copy, x), "converted", type, x);
+  if (type_of(g, x) == type) return x;
+  return result_like(g, graph_add_of(g, &operator_hf_copy, x), "converted", type, x);
 }
 
 tensor_id hf_copy(graph *g, const char *name, tensor_id x)
 {
-  graph_node *n = of_one(g, &operator_hf_copy, x);
-  return hf_result(g, n, name, dtype_of(g, x), g->tensors.items[x].shape);
+  graph_node *n = graph_add_of(g, &operator_hf_copy, x);
+  return hf_result(g, n, name, type_of(g, x), g->tensors.items[x].shape);
 }
 
 tensor_id hf_copy_rows(graph *g, const char *name, tensor_id x)
@@ -98,17 +86,17 @@ tensor_id hf_copy_rows(graph *g, const char *name, tensor_id x)
 tensor_id hf_add(graph *g, tensor_id a, tensor_id b)
 {
   assert(tensor_elements(g, a) == tensor_elements(g, b) || !hf_needs_gradient(g, b));
-  graph_node *n = of_one(g, &operator_hf_add, a);
+  graph_node *n = graph_add_of(g, &operator_hf_add, a);
   node_input(n, b);
-  return result_like(g, n, "sum", dtype_of(g, a), a);
+  return result_like(g, n, "sum", type_of(g, a), a);
 }
 
 tensor_id hf_subtract(graph *g, tensor_id a, tensor_id b)
 {
   assert(tensor_elements(g, a) == tensor_elements(g, b));
-  graph_node *n = of_one(g, &operator_hf_subtract, a);
+  graph_node *n = graph_add_of(g, &operator_hf_subtract, a);
   node_input(n, b);
-  return result_like(g, n, "difference", dtype_of(g, a), a);
+  return result_like(g, n, "difference", type_of(g, a), a);
 }
 
 tensor_id hf_add_in_place(graph *g, tensor_id a, tensor_id b)
@@ -129,13 +117,13 @@ static tensor_id broadcast(const graph *g, tensor_id a, tensor_id b)
 /* fp32 if either is (torch.result_type). */
 static dtype promoted(const graph *g, tensor_id a, tensor_id b)
 {
-  return dtype_of(g, a) == DTYPE_FP32 ? DTYPE_FP32 : dtype_of(g, b);
+  return type_of(g, a) == DTYPE_FP32 ? DTYPE_FP32 : type_of(g, b);
 }
 
 tensor_id hf_multiply(graph *g, tensor_id a, tensor_id b)
 {
   tensor_id larger = broadcast(g, a, b);
-  graph_node *n = of_one(g, &operator_hf_multiply, a);
+  graph_node *n = graph_add_of(g, &operator_hf_multiply, a);
   node_input(n, b);
   if (hf_needs_gradient(g, a)) node_save(n, b);
   if (hf_needs_gradient(g, b)) node_save(n, a);
@@ -144,22 +132,22 @@ tensor_id hf_multiply(graph *g, tensor_id a, tensor_id b)
 
 tensor_id hf_scale(graph *g, tensor_id x, double factor)
 {
-  graph_node *n = of_one(g, &operator_hf_scale, x);
+  graph_node *n = graph_add_of(g, &operator_hf_scale, x);
   memcpy(&n->dims[0], &factor, sizeof factor);
-  return result_like(g, n, "scaled", dtype_of(g, x), x);
+  return result_like(g, n, "scaled", type_of(g, x), x);
 }
 
 tensor_id hf_plus(graph *g, tensor_id x, double number)
 {
-  graph_node *n = of_one(g, &operator_hf_plus, x);
+  graph_node *n = graph_add_of(g, &operator_hf_plus, x);
   node_set_number(n, 0, number);
-  return result_like(g, n, "plus", dtype_of(g, x), x);
+  return result_like(g, n, "plus", type_of(g, x), x);
 }
 
 tensor_id hf_clamp(graph *g, double limit, bool both, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
-  graph_node *n = of_one(g, &operator_hf_clamp, x);
+  graph_node *n = graph_add_of(g, &operator_hf_clamp, x);
   node_set_number(n, 0, limit);
   n->flags = both;
   if (t.requires_grad) node_save(n, x);
@@ -168,8 +156,8 @@ tensor_id hf_clamp(graph *g, double limit, bool both, tensor_id x)
 
 tensor_id hf_sigmoid(graph *g, tensor_id x)
 {
-  graph_node *n = of_one(g, &operator_hf_sigmoid, x);
-  tensor_id y = result_like(g, n, "sigmoid", dtype_of(g, x), x);
+  graph_node *n = graph_add_of(g, &operator_hf_sigmoid, x);
+  tensor_id y = result_like(g, n, "sigmoid", type_of(g, x), x);
   if (hf_needs_gradient(g, y)) node_save(n, y);
   return y;
 }
@@ -177,9 +165,9 @@ tensor_id hf_sigmoid(graph *g, tensor_id x)
 tensor_id hf_dropout(graph *g, double probability, tensor_id x)
 {
   if (!(probability > 0)) return x;
-  graph_node *n = of_one(g, &operator_dropout, x);
+  graph_node *n = graph_add_of(g, &operator_dropout, x);
   node_set_number(n, 0, probability);
-  tensor_id y = result_like(g, n, "dropped", dtype_of(g, x), x);
+  tensor_id y = result_like(g, n, "dropped", type_of(g, x), x);
   tensor_id mask = hf_side_result(g, n, "dropout_mask", DTYPE_BYTE, g->tensors.items[x].shape);
   if (hf_needs_gradient(g, y)) node_save(n, mask);
   return y;
@@ -200,7 +188,7 @@ tensor_id hf_activation(graph *g, const settings *s, tensor_id x)
   hidden_act_choice act = s->model.hidden_act;
   graph_tensor t = g->tensors.items[x];
   bool silu = act == HIDDEN_ACT_SILU;
-  graph_node *n = of_one(g, silu ? &operator_hf_silu : &operator_hf_gelu, x);
+  graph_node *n = graph_add_of(g, silu ? &operator_hf_silu : &operator_hf_gelu, x);
   if (!silu) n->flags = (int32_t)gelu_of(act);
   if (t.requires_grad) node_save(n, x);
   return hf_result(g, n, "activated", (dtype)t.dtype, t.shape);
@@ -210,8 +198,8 @@ tensor_id hf_softcap(graph *g, double cap, tensor_id x)
 {
   if (cap == 0) return x;
   tensor_id small = hf_scale(g, x, 1 / cap);
-  graph_node *n = of_one(g, &operator_hf_tanh, small);
-  tensor_id y = result_like(g, n, "tanh", dtype_of(g, x), x);
+  graph_node *n = graph_add_of(g, &operator_hf_tanh, small);
+  tensor_id y = result_like(g, n, "tanh", type_of(g, x), x);
   if (hf_needs_gradient(g, y)) node_save(n, y);
   return hf_scale(g, y, cap);
 }
@@ -224,7 +212,7 @@ static tensor_id sliced(graph *g, const char *name, tensor_id x, int64_t first, 
   int64_t strides[4] = { 0 };
   assert(first >= 0 && width > 0 && first + (width - 1) * step < t.shape[t.rank - 1]);
   strides_of(&t, strides);
-  graph_node *n = of_one(g, &operator_hf_slice, x);
+  graph_node *n = graph_add_of(g, &operator_hf_slice, x);
   n->dims[0] = first;
   n->dims[1] = step;
   t.shape[t.rank - 1] = width;
@@ -305,7 +293,7 @@ tensor_id hf_split_view(graph *g, graph_node *n, const char *name, tensor_id of,
 {
   graph_tensor whole = g->tensors.items[of];
   assert(whole.rank == 3 && offset >= 0 && offset < whole.shape[2]);
-  tensor_id part = hf_result(g, n, name, dtype_of(g, of), shape);
+  tensor_id part = hf_result(g, n, name, type_of(g, of), shape);
   graph_tensor *t = &g->tensors.items[part];
   int64_t strides[4];
   strides_of(t, strides);
@@ -322,7 +310,7 @@ void hf_split_columns(graph *g, tensor_id x, uint32_t count, const hf_columns *c
   graph_tensor t = g->tensors.items[x];
   int64_t strides[4], all = t.shape[t.rank - 1], first = 0;
   strides_of(&t, strides);
-  graph_node *n = of_one(g, &operator_split, x);
+  graph_node *n = graph_add_of(g, &operator_split, x);
   n->dims[0] = tensor_elements(g, x) / all;
   for (uint32_t i = 0; i < count; i++, first += columns[i - 1].width) {
     t.shape[t.rank - 1] = columns[i].width;

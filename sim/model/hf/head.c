@@ -11,8 +11,7 @@ static tensor_id shifted(graph *g, tensor_id labels)
 {
   graph_tensor t = g->tensors.items[labels];
   const int64_t rows = t.shape[0], longer[4] = { rows, t.shape[1] + 1, 0, 0 };
-  graph_node *n = graph_add(g, &operator_hf_pad);
-  node_input(n, labels);
+  graph_node *n = graph_add_of(g, &operator_hf_pad, labels);
   tensor_id padded = hf_side_result(g, n, "labels_padded", DTYPE_INT64, longer);
   tensor_id view = hf_view(g, "labels_shifted", padded, rows == 1, rows, t.shape[1], 0, 0);
   g->tensors.items[view].offset_elements = 1;
@@ -24,8 +23,7 @@ static tensor_id shifted(graph *g, tensor_id labels)
 static tensor_id log_softmax(graph *g, tensor_id rows)
 {
   graph_tensor t = g->tensors.items[rows];
-  graph_node *n = graph_add(g, &operator_hf_log_softmax);
-  node_input(n, rows);
+  graph_node *n = graph_add_of(g, &operator_hf_log_softmax, rows);
   n->dims[0] = t.shape[0];
   n->dims[1] = t.shape[1];
   tensor_id y = hf_result(g, n, "log_probabilities", DTYPE_FP32, t.shape);

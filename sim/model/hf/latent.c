@@ -53,8 +53,7 @@ static tensor_id joined(graph *g, const char *name, const operator_kind *by, ten
                         tensor_id rotary)
 {
   graph_tensor t = g->tensors.items[still];
-  graph_node *n = graph_add(g, by);
-  node_input(n, still);
+  graph_node *n = graph_add_of(g, by, still);
   node_input(n, rotary);
   t.shape[3] += g->tensors.items[rotary].shape[3];
   return hf_result(g, n, name, (dtype)t.dtype, t.shape);

@@ -7,8 +7,7 @@
 tensor_id hf_liger_glu(graph *g, tensor_id gate, tensor_id up)
 {
   graph_tensor t = g->tensors.items[gate];
-  graph_node *n = graph_add(g, &operator_liger_glu);
-  node_input(n, gate);
+  graph_node *n = graph_add_of(g, &operator_liger_glu, gate);
   node_input(n, up);
   node_save(n, gate);
   node_save(n, up);

@@ -23,8 +23,7 @@ tensor_id hf_linear_with(graph *g, tensor_id x, tensor_id weight, tensor_id bias
   int64_t rows = tensor_elements(g, x) / w.shape[1];
   tensor_id flat = hf_view(g, "input_rows", x, true, rows, w.shape[1], 0, 0);
   tensor_id turned = hf_transposed_weight(g, weight);
-  graph_node *n = graph_add(g, &operator_hf_linear);
-  node_input(n, flat);
+  graph_node *n = graph_add_of(g, &operator_hf_linear, flat);
   node_input(n, turned);
   node_input(n, bias);
   n->dims[0] = rows;

@@ -114,8 +114,7 @@ bool hf_loss_is_log_probs(const settings *s)
 static tensor_id divided(graph *g, tensor_id logits)
 {
   graph_tensor t = g->tensors.items[logits];
-  graph_node *n = graph_add(g, &operator_divide_in_place);
-  node_input(n, logits);
+  graph_node *n = graph_add_of(g, &operator_divide_in_place, logits);
   tensor_id y = hf_result(g, n, "logits", (dtype)t.dtype, t.shape);
   g->tensors.items[y].base = tensor_storage(g, logits);
   return y;
@@ -157,8 +156,7 @@ static tensor_id entropy(graph *g, tensor_id logits, bool logged)
 static tensor_id token_mean(graph *g, tensor_id losses)
 {
   const int64_t one[4] = { 1, 0, 0, 0 };
-  graph_node *n = graph_add(g, &operator_token_mean);
-  node_input(n, losses);
+  graph_node *n = graph_add_of(g, &operator_token_mean, losses);
   return hf_result(g, n, "loss", DTYPE_FP32, one);
 }
 

@@ -167,8 +167,7 @@ tensor_id lora_cast_weight(graph *g, const settings *s, tensor_id weight)
 {
   graph_tensor t = g->tensors.items[weight];
   if ((dtype)t.dtype == model_dtype(s)) return weight;
-  graph_node *n = graph_add(g, &operator_autocast_weight);
-  node_input(n, weight);
+  graph_node *n = graph_add_of(g, &operator_autocast_weight, weight);
   return hf_result(g, n, "weight_16", model_dtype(s), t.shape);
 }
 
@@ -181,8 +180,7 @@ static tensor_id autocast_linear(graph *g, const settings *s, tensor_id x, tenso
   tensor_id copy = lora_cast_weight(g, s, weight);
   tensor_id flat = hf_view(g, "input_rows", half, true, rows, inputs, 0, 0);
   tensor_id turned = hf_transposed_weight(g, copy);
-  graph_node *n = graph_add(g, &operator_hf_matmul);
-  node_input(n, flat);
+  graph_node *n = graph_add_of(g, &operator_hf_matmul, flat);
   node_input(n, turned);
   set_matmul_dims(n, rows, outputs, inputs);
   if (hf_needs_gradient(g, half)) node_save(n, turned);

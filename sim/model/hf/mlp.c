@@ -22,8 +22,7 @@ static tensor_id gated_halves(graph *g, const settings *s, tensor_id x)
   const int64_t *of = g->tensors.items[both].shape;
   const int64_t shape[4] = { of[0], of[1], width, 0 };
   graph_site(g, "mlp");
-  graph_node *n = graph_add(g, &operator_split);
-  node_input(n, both);
+  graph_node *n = graph_add_of(g, &operator_split, both);
   tensor_id gate = hf_split_view(g, n, "gate", both, 0, shape);
   tensor_id up = hf_split_view(g, n, "up", both, width, shape);
   tensor_id activated = hf_activation(g, s, gate);

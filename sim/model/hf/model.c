@@ -30,8 +30,7 @@ static tensor_id embedded(graph *g, const settings *s, tensor_id tokens, tensor_
   graph_site(g, "embed_tokens");
   group_id group = offload_scope_of(s) == OFFLOAD_STEP ? graph_group_start(g, "embedding") : 0;
   *weight = hf_parameter(g, s, "weight", s->model.padded_vocab_size, s->model.hidden_size);
-  graph_node *n = graph_add(g, &operator_hf_embedding);
-  node_input(n, tokens);
+  graph_node *n = graph_add_of(g, &operator_hf_embedding, tokens);
   node_input(n, *weight);
   n->dims[0] = shape[0] * shape[1];
   n->dims[1] = s->model.hidden_size;

@@ -13,18 +13,11 @@
 #include "sim/operators/lora.h"
 #include "sim/operators/operators.h"
 
-static graph_node *of_one(graph *g, const operator_kind *kind, tensor_id x)
-{
-  graph_node *n = graph_add(g, kind);
-  node_input(n, x);
-  return n;
-}
-
 /* An integer tensor of `count` elements. */
 static tensor_id integers(graph *g, const char *name, dtype type, int64_t count, tensor_id from)
 {
   const int64_t shape[4] = { count, 0, 0, 0 };
-  return hf_side_result(g, of_one(g, &operator_hf_integers, from), name, type, shape);
+  return hf_side_result(g, graph_add_of(g, &operator_hf_integers, from), name, type, shape);
 }
 
 /* ---- the router ---- */
@@ -37,7 +30,7 @@ typedef struct choice {
 static tensor_id softmax(graph *g, dtype type, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
-  graph_node *n = of_one(g, &operator_hf_softmax, x);
+  graph_node *n = graph_add_of(g, &operator_hf_softmax, x);
   n->dims[0] = t.shape[0];
   n->dims[1] = t.shape[1];
   tensor_id y = hf_result(g, n, "probabilities", type, t.shape);
@@ -49,7 +42,7 @@ static choice topk(graph *g, const settings *s, tensor_id scores)
 {
   graph_tensor t = g->tensors.items[scores];
   const int64_t shape[4] = { t.shape[0], s->model.moe_router_topk, 0, 0 };
-  graph_node *n = of_one(g, &operator_hf_topk, scores);
+  graph_node *n = graph_add_of(g, &operator_hf_topk, scores);
   choice made = { .weights = hf_result(g, n, "top_values", (dtype)t.dtype, shape),
                   .experts = hf_side_result(g, n, "top_experts", DTYPE_INT64, shape) };
   if (hf_needs_gradient(g, made.weights)) node_save(n, made.experts);
@@ -61,7 +54,7 @@ static tensor_id normalised(graph *g, tensor_id weights)
 {
   graph_tensor t = g->tensors.items[weights];
   const int64_t column[4] = { t.shape[0], 1, 0, 0 };
-  graph_node *n = of_one(g, &operator_hf_normalise, weights);
+  graph_node *n = graph_add_of(g, &operator_hf_normalise, weights);
   tensor_id y = hf_result(g, n, "normalised", DTYPE_FP32, t.shape);
   g->tensors.items[y].base = tensor_storage(g, weights);
   tensor_id sum = hf_side_result(g, n, "sum", DTYPE_FP32, column);
@@ -97,7 +90,7 @@ static choice route_sparse(graph *g, const settings *s, tensor_id rows)
 static choice route_gpt_oss(graph *g, const settings *s, tensor_id rows)
 {
   choice made = topk(g, s, router_logits(g, s, "mlp.router", true, rows));
-  made.weights = softmax(g, (dtype)g->tensors.items[made.weights].dtype, made.weights);
+  made.weights = softmax(g, type_of(g, made.weights), made.weights);
   return made;
 }
 
@@ -111,12 +104,11 @@ static tensor_id logits_in_fp32(graph *g, const settings *s, tensor_id rows)
   tensor_id weight = hf_parameter(g, s, "weight", s->model.num_experts, s->model.hidden_size);
   tensor_id wide = hf_cast(g, rows, DTYPE_FP32);
   if (model_dtype(s) == DTYPE_FP32) return hf_linear_with(g, wide, weight, 0);
-  graph_node *n = of_one(g, &operator_autocast_weight, weight);
+  graph_node *n = graph_add_of(g, &operator_autocast_weight, weight);
   tensor_id copy = hf_result(g, n, "weight_fp32", DTYPE_FP32, g->tensors.items[weight].shape);
   graph_tensor of = g->tensors.items[copy], x = g->tensors.items[wide];
   tensor_id turned = hf_transposed_weight(g, copy);
-  n = graph_add(g, &operator_hf_matmul);
-  node_input(n, wide);
+  n = graph_add_of(g, &operator_hf_matmul, wide);
   node_input(n, turned);
   const int64_t dims[] = { 1, x.shape[0], of.shape[0], of.shape[1] };
   for (int i = 0; i < 4; i++)
@@ -130,7 +122,7 @@ static tensor_id logits_in_fp32(graph *g, const settings *s, tensor_id rows)
  * gradient. */
 static tensor_id group_mask(graph *g, tensor_id scores)
 {
-  graph_node *n = of_one(g, &operator_hf_integers, scores);
+  graph_node *n = graph_add_of(g, &operator_hf_integers, scores);
   return hf_side_result(g, n, "group_mask", DTYPE_BYTE, g->tensors.items[scores].shape);
 }
 
@@ -139,7 +131,7 @@ static choice route_deepseek_v2(graph *g, const settings *s, tensor_id rows)
   tensor_id scores = softmax(g, DTYPE_FP32, logits_in_fp32(g, s, rows));
   if (s->model.moe_router_num_groups > 1) {
     tensor_id mask = group_mask(g, scores);
-    graph_node *n = of_one(g, &operator_hf_masked, scores);
+    graph_node *n = graph_add_of(g, &operator_hf_masked, scores);
     node_input(n, mask);
     if (hf_needs_gradient(g, scores)) node_save(n, mask);
     scores = hf_result(g, n, "scores", DTYPE_FP32, g->tensors.items[scores].shape);
@@ -154,9 +146,9 @@ static choice route_deepseek_v3(graph *g, const settings *s, tensor_id rows)
 {
   tensor_id scores = hf_sigmoid(g, logits_in_fp32(g, s, rows));
   const int64_t shape[4] = { g->tensors.items[scores].shape[0], s->model.moe_router_topk, 0, 0 };
-  graph_node *n = of_one(g, &operator_hf_integers, scores);
+  graph_node *n = graph_add_of(g, &operator_hf_integers, scores);
   choice made = { .experts = hf_side_result(g, n, "top_experts", DTYPE_INT64, shape) };
-  n = of_one(g, &operator_hf_gather_elements, scores);
+  n = graph_add_of(g, &operator_hf_gather_elements, scores);
   node_input(n, made.experts);
   made.weights = hf_result(g, n, "top_scores", DTYPE_FP32, shape);
   if (hf_needs_gradient(g, scores)) {
@@ -186,7 +178,7 @@ static choice route(graph *g, const settings *s, tensor_id rows)
 static tensor_id gathered(graph *g, const char *name, tensor_id x, tensor_id index)
 {
   graph_tensor t = g->tensors.items[x];
-  graph_node *n = of_one(g, &operator_hf_gather, x);
+  graph_node *n = graph_add_of(g, &operator_hf_gather, x);
   node_input(n, index);
   t.shape[0] = tensor_elements(g, index);
   tensor_id y = hf_result(g, n, name, (dtype)t.dtype, t.shape);
@@ -202,7 +194,7 @@ static tensor_id grouped_linear(graph *g, const settings *s, const char *name, t
   int64_t experts = s->model.num_experts;
   tensor_id weight = hf_parameter(g, s, name, experts * outputs, inputs);
   tensor_id turned = hf_transposed_view(g, "weight_transposed", weight, 0);
-  graph_node *n = of_one(g, &operator_hf_grouped_linear, x);
+  graph_node *n = graph_add_of(g, &operator_hf_grouped_linear, x);
   node_input(n, turned);
   node_input(n, offsets);
   const int64_t dims[] = { rows, inputs, outputs, experts };
@@ -221,7 +213,7 @@ static tensor_id gated(graph *g, const settings *s, tensor_id both)
   const int64_t *of = g->tensors.items[both].shape;
   int64_t rows = of[0], width = of[1] / 2;
   tensor_id whole = hf_view(g, "halves", both, true, 1, rows, 2 * width, 0);
-  graph_node *n = of_one(g, &operator_split, whole);
+  graph_node *n = graph_add_of(g, &operator_split, whole);
   const int64_t shape[4] = { 1, rows, width, 0 };
   tensor_id gate = hf_split_view(g, n, "gate", whole, 0, shape);
   tensor_id up = hf_split_view(g, n, "up", whole, width, shape);
@@ -261,7 +253,7 @@ static tensor_id summed(graph *g, const settings *s, tensor_id rows)
   graph_tensor t = g->tensors.items[rows];
   int64_t k = s->model.moe_router_topk;
   tensor_id parts = hf_view(g, "rows_of_tokens", rows, true, t.shape[0] / k, k, t.shape[1], 0);
-  graph_node *n = of_one(g, &operator_hf_sum_parts, parts);
+  graph_node *n = graph_add_of(g, &operator_hf_sum_parts, parts);
   return hf_result(g, n, "summed", (dtype)t.dtype,
                    (int64_t[4]){ t.shape[0] / k, t.shape[1], 0, 0 });
 }
@@ -271,7 +263,7 @@ static tensor_id experts(graph *g, const settings *s, tensor_id rows, choice cho
 {
   int64_t count = tensor_elements(g, chosen.experts);
   graph_site(g, "mlp.experts");
-  graph_node *sort = of_one(g, &operator_hf_integers, chosen.experts);
+  graph_node *sort = graph_add_of(g, &operator_hf_integers, chosen.experts);
   const int64_t all[4] = { count, 0, 0, 0 };
   tensor_id sorted = hf_side_result(g, sort, "sorted_experts", DTYPE_INT64, all);
   tensor_id order = hf_side_result(g, sort, "order", DTYPE_INT64, all);

@@ -13,13 +13,6 @@
 #include "sim/operators/hf.h"
 #include "sim/operators/operators.h"
 
-static graph_node *of_one(graph *g, const operator_kind *kind, tensor_id x)
-{
-  graph_node *n = graph_add(g, kind);
-  node_input(n, x);
-  return n;
-}
-
 /* ---- the router: Llama4Router ---- */
 
 /* The chosen experts' logits, -inf for the others. */
@@ -27,11 +20,11 @@ static tensor_id chosen_logits(graph *g, const settings *s, tensor_id logits)
 {
   graph_tensor t = g->tensors.items[logits];
   const int64_t best[4] = { t.shape[0], s->model.moe_router_topk, 0, 0 };
-  graph_node *n = of_one(g, &operator_hf_topk, logits);
+  graph_node *n = graph_add_of(g, &operator_hf_topk, logits);
   tensor_id values = hf_result(g, n, "top_values", (dtype)t.dtype, best);
   tensor_id experts = hf_side_result(g, n, "top_experts", DTYPE_INT64, best);
   if (hf_needs_gradient(g, values)) node_save(n, experts);
-  n = of_one(g, &operator_hf_scatter, values);
+  n = graph_add_of(g, &operator_hf_scatter, values);
   node_input(n, experts);
   if (hf_needs_gradient(g, values)) node_save(n, experts);
   return hf_result(g, n, "chosen_logits", (dtype)t.dtype, t.shape);
@@ -59,7 +52,7 @@ static tensor_id batched(graph *g, const settings *s, const char *name, int64_t 
   const int64_t experts = t.shape[0], inputs = t.shape[2];
   tensor_id weight = hf_parameter(g, s, name, experts * inputs, outputs);
   tensor_id view = hf_view(g, name, weight, true, experts, inputs, outputs, 0);
-  graph_node *n = of_one(g, &operator_hf_batched_linear, x);
+  graph_node *n = graph_add_of(g, &operator_hf_batched_linear, x);
   node_input(n, view);
   const int64_t dims[] = { experts, t.shape[1], outputs, inputs };
   memcpy(n->dims, dims, sizeof dims);
@@ -74,7 +67,7 @@ static tensor_id gated(graph *g, const settings *s, tensor_id both)
 {
   graph_tensor t = g->tensors.items[both];
   t.shape[2] /= 2;
-  graph_node *n = of_one(g, &operator_split, both);
+  graph_node *n = graph_add_of(g, &operator_split, both);
   tensor_id gate = hf_split_view(g, n, "gate", both, 0, t.shape);
   tensor_id up = hf_split_view(g, n, "up", both, t.shape[2], t.shape);
   return hf_multiply(g, up, hf_activation(g, s, gate));
@@ -120,7 +113,7 @@ static tensor_id one_expert(graph *g, const settings *s, int64_t expert, tensor_
 static tensor_id part_of(graph *g, tensor_id x, int64_t expert)
 {
   graph_tensor t = g->tensors.items[x];
-  graph_node *n = of_one(g, &operator_hf_select, x);
+  graph_node *n = graph_add_of(g, &operator_hf_select, x);
   n->dims[0] = expert;
   tensor_id y =
       hf_result(g, n, "input", (dtype)t.dtype, (int64_t[4]){ t.shape[1], t.shape[2], 0, 0 });
@@ -133,7 +126,7 @@ static tensor_id part_of(graph *g, tensor_id x, int64_t expert)
 static tensor_id put(graph *g, tensor_id all, tensor_id y, int64_t expert)
 {
   graph_tensor t = g->tensors.items[all];
-  graph_node *n = of_one(g, &operator_hf_put, all);
+  graph_node *n = graph_add_of(g, &operator_hf_put, all);
   node_input(n, y);
   n->dims[0] = expert;
   tensor_id made = hf_result(g, n, "next_states", (dtype)t.dtype, t.shape);
@@ -164,7 +157,7 @@ static tensor_id scored(graph *g, tensor_id rows, tensor_id scores)
 {
   graph_tensor t = g->tensors.items[rows];
   int64_t count = g->tensors.items[scores].shape[1];
-  graph_node *n = of_one(g, &operator_hf_tile, rows);
+  graph_node *n = graph_add_of(g, &operator_hf_tile, rows);
   t.shape[2] = t.shape[1];
   t.shape[1] = t.shape[0];
   t.shape[0] = count;
@@ -183,7 +176,7 @@ tensor_id hf_llama4_moe(graph *g, const settings *s, tensor_id rows)
   tensor_id shared =
       hf_shared_mlp(g, s, "mlp.shared_expert.", s->model.moe_shared_expert_intermediate_size, rows);
   graph_site(g, "mlp");
-  graph_node *n = of_one(g, &operator_hf_sum_tiles, y);
+  graph_node *n = graph_add_of(g, &operator_hf_sum_tiles, y);
   tensor_id sum = hf_result(g, n, "summed", model_dtype(s), g->tensors.items[rows].shape);
   tensor_id out = hf_add_in_place(g, shared, sum);
   graph_keep(g, x);

@@ -9,8 +9,7 @@
 static tensor_id fused(graph *g, int64_t width, tensor_id weight, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
-  graph_node *n = graph_add(g, &operator_hf_rms_norm);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, &operator_hf_rms_norm, x);
   node_input(n, weight);
   tensor_id y = hf_result(g, n, "normed", (dtype)t.dtype, t.shape);
   t.shape[t.rank - 1] = 1;
@@ -26,8 +25,7 @@ static tensor_id fused(graph *g, int64_t width, tensor_id weight, tensor_id x)
 
 static tensor_id squared(graph *g, tensor_id x)
 {
-  graph_node *n = graph_add(g, &operator_hf_square);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, &operator_hf_square, x);
   if (hf_needs_gradient(g, x)) node_save(n, x);
   return hf_result(g, n, "squared", DTYPE_FP32, g->tensors.items[x].shape);
 }
@@ -35,8 +33,7 @@ static tensor_id squared(graph *g, tensor_id x)
 static tensor_id row_result(graph *g, const operator_kind *kind, const char *name, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
-  graph_node *n = graph_add(g, kind);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, kind, x);
   t.shape[t.rank - 1] = 1;
   tensor_id y = hf_result(g, n, name, DTYPE_FP32, t.shape);
   if (kind == &operator_hf_rsqrt && t.requires_grad) node_save(n, y);
@@ -45,8 +42,7 @@ static tensor_id row_result(graph *g, const operator_kind *kind, const char *nam
 
 static tensor_id zero_centred(graph *g, tensor_id weight)
 {
-  graph_node *n = graph_add(g, &operator_hf_gain);
-  node_input(n, weight);
+  graph_node *n = graph_add_of(g, &operator_hf_gain, weight);
   return hf_result(g, n, "gain", DTYPE_FP32, g->tensors.items[weight].shape);
 }
 
@@ -66,7 +62,7 @@ tensor_id hf_l2_norm(graph *g, const char *module, tensor_id x)
   tensor_id wide = hf_cast(g, x, DTYPE_FP32);
   tensor_id variance = row_result(g, &operator_hf_row_mean, "variance", squared(g, wide));
   tensor_id rstd = row_result(g, &operator_hf_rsqrt, "rstd", variance);
-  tensor_id y = hf_cast(g, hf_multiply(g, wide, rstd), (dtype)g->tensors.items[x].dtype);
+  tensor_id y = hf_cast(g, hf_multiply(g, wide, rstd), type_of(g, x));
   graph_keep(g, x);
   return y;
 }
@@ -75,7 +71,7 @@ tensor_id hf_l2_norm(graph *g, const char *module, tensor_id x)
  * returns. */
 static tensor_id eager(graph *g, const settings *s, tensor_id weight, tensor_id x)
 {
-  dtype type = (dtype)g->tensors.items[x].dtype;
+  dtype type = type_of(g, x);
   tensor_id wide = hf_cast(g, x, DTYPE_FP32);
   tensor_id variance = row_result(g, &operator_hf_row_mean, "variance", squared(g, wide));
   tensor_id rstd = row_result(g, &operator_hf_rsqrt, "rstd", variance);
@@ -92,7 +88,7 @@ tensor_id hf_gated_norm(graph *g, const settings *s, const char *module, int64_t
                         tensor_id gate)
 {
   graph_site(g, module);
-  dtype type = (dtype)g->tensors.items[x].dtype;
+  dtype type = type_of(g, x);
   tensor_id weight = hf_parameter(g, s, "weight", width, 0);
   tensor_id wide = hf_cast(g, x, DTYPE_FP32);
   tensor_id variance = row_result(g, &operator_hf_row_mean, "variance", squared(g, wide));
@@ -111,8 +107,7 @@ static tensor_id layer_norm(graph *g, const settings *s, int64_t width, tensor_i
 {
   graph_tensor t = g->tensors.items[x];
   tensor_id bias = hf_parameter(g, s, "bias", width, 0);
-  graph_node *n = graph_add(g, &operator_hf_layer_norm);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, &operator_hf_layer_norm, x);
   node_input(n, weight);
   node_input(n, bias);
   tensor_id y = hf_result(g, n, "normed", (dtype)t.dtype, t.shape);

@@ -22,15 +22,14 @@ static tensor_id table(graph *g, const settings *s, tensor_id of)
   if (s->model.rotary_form == ROTARY_HALVES) return view;
   if (s->model.rotary_form == ROTARY_PAIRS) return hf_slice(g, t.name, view, 0, t.shape[2] / 2);
   if (!s->model.rotary_interleaved) return view;
-  graph_node *n = graph_add(g, &operator_hf_interleaved_table);
-  node_input(n, view);
+  graph_node *n = graph_add_of(g, &operator_hf_interleaved_table, view);
   return hf_side_result(g, n, t.name, (dtype)t.dtype, g->tensors.items[view].shape);
 }
 
 /* x cos + rotate_half(x) sin */
 static tensor_id rotated(graph *g, const settings *s, tensor_id x, tensor_id cosine, tensor_id sine)
 {
-  dtype type = (dtype)g->tensors.items[x].dtype;
+  dtype type = type_of(g, x);
   tensor_id scaled = hf_multiply(g, x, cosine);
   tensor_id turned = hf_multiply(g, rotated_half(g, s, x), sine);
   return hf_cast(g, hf_add(g, scaled, turned), type);
@@ -46,8 +45,7 @@ static tensor_id rotated_part(graph *g, const settings *s, tensor_id x, tensor_i
   tensor_id turned = hf_slice(g, "rotary_part", x, 0, width);
   tensor_id rest = width < all ? hf_slice(g, "other_part", x, width, all - width) : 0;
   turned = rotated(g, s, turned, cosine, sine);
-  graph_node *n = graph_add(g, &operator_join_columns);
-  node_input(n, turned);
+  graph_node *n = graph_add_of(g, &operator_join_columns, turned);
   node_input(n, rest);
   return hf_result(g, n, t.name, (dtype)t.dtype, t.shape);
 }
@@ -63,8 +61,7 @@ static void split_heads(graph *g, const settings *s, tensor_id x, tensor_id half
     return;
   }
   hf_strides_of(g, x, strides);
-  graph_node *n = graph_add(g, &operator_split);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, &operator_split, x);
   n->dims[0] = tensor_elements(g, x) / t.shape[3];
   t.shape[3] = width;
   for (int i = 0; i < 2; i++) {
@@ -95,8 +92,7 @@ static tensor_id rotated_halves(graph *g, const settings *s, tensor_id x, tensor
 static tensor_id turned_complex(graph *g, tensor_id wide, tensor_id table)
 {
   graph_tensor t = g->tensors.items[wide];
-  graph_node *n = graph_add(g, &operator_hf_rotate_complex);
-  node_input(n, wide);
+  graph_node *n = graph_add_of(g, &operator_hf_rotate_complex, wide);
   node_input(n, table);
   if (t.requires_grad) node_save(n, table);
   return hf_result(g, n, "rotated", DTYPE_FP32, t.shape);
@@ -104,7 +100,7 @@ static tensor_id turned_complex(graph *g, tensor_id wide, tensor_id table)
 
 static tensor_id rotated_complex(graph *g, tensor_id x, tensor_id table)
 {
-  dtype type = (dtype)g->tensors.items[x].dtype;
+  dtype type = type_of(g, x);
   return hf_cast(g, turned_complex(g, hf_cast(g, x, DTYPE_FP32), table), type);
 }
 
@@ -114,7 +110,7 @@ void hf_rotate_by_position(graph *g, hf_shared shared, tensor_id *query, tensor_
 {
   tensor_id *const both[] = { query, key };
   tensor_id wide[2], turned[2];
-  dtype type = (dtype)g->tensors.items[*query].dtype;
+  dtype type = type_of(g, *query);
   graph_site(g, "self_attn.rotary");
   for (int i = 0; i < 2; i++)
     wide[i] = hf_cast(g, *both[i], DTYPE_FP32);

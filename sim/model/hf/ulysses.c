@@ -16,8 +16,7 @@ static tensor_id repeated(graph *g, tensor_id x, int64_t ranks)
 {
   graph_tensor t = g->tensors.items[x];
   if (t.shape[1] >= ranks) return x;
-  graph_node *n = graph_add(g, &operator_hf_repeat);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, &operator_hf_repeat, x);
   t.shape[1] = ranks;
   return hf_result(g, n, "repeated", (dtype)t.dtype, t.shape);
 }
@@ -27,8 +26,7 @@ static tensor_id exchanged(graph *g, tensor_id x, int64_t heads, int64_t positio
   graph_tensor t = g->tensors.items[x];
   const int64_t shape[4] = { t.shape[0], heads, positions, t.shape[3] };
   assert(t.shape[1] * t.shape[2] == heads * positions);
-  graph_node *n = graph_add(g, &operator_ulysses_exchange);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, &operator_ulysses_exchange, x);
   tensor_id y = hf_result(g, n, t.name, (dtype)t.dtype, shape);
   const int64_t row = heads * t.shape[3];
   graph_strides(g, y, 0, 4, shape, (int64_t[]){ positions * row, t.shape[3], row, 1 });

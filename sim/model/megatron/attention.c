@@ -87,11 +87,8 @@ static void split_qkv(graph *g, tensor_id mixed, const head_counts *h, attention
 static tensor_id reshaped_query(graph *g, const head_counts *h, tensor_id query)
 {
   if (h->groups == 1 || h->groups == h->queries) return query;
-  graph_tensor t = g->tensors.items[query];
-  tensor_id y = graph_tensor_new(g, "query_reshaped", (dtype)t.dtype, t.shape[0], t.shape[1],
-                                 t.shape[2], t.shape[3]);
-  graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, query);
+  tensor_id y = graph_tensor_like(g, "query_reshaped", type_of(g, query), query);
+  graph_node *n = graph_add_of(g, &operator_copy, query);
   node_output(n, y);
   return y;
 }
@@ -99,17 +96,8 @@ static tensor_id reshaped_query(graph *g, const head_counts *h, tensor_id query)
 /* TE's norm makes its input contiguous first, and saves that copy. */
 static tensor_id head_norm(graph *g, const settings *s, const char *module, tensor_id x)
 {
-  graph_tensor t = g->tensors.items[x];
-  if (!t.contiguous) {
-    graph_site(g, module);
-    tensor_id y = graph_tensor_new(g, "input_contiguous", (dtype)t.dtype, t.shape[0], t.shape[1],
-                                   t.shape[2], t.shape[3]);
-    graph_node *n = graph_add(g, &operator_copy);
-    node_input(n, x);
-    node_output(n, y);
-    x = y;
-  }
-  return norm_of_width(g, s, module, x, s->model.kv_channels);
+  graph_site(g, module);
+  return norm_of_width(g, s, module, contiguous(g, "input_contiguous", x), s->model.kv_channels);
 }
 
 static bool rotates(const settings *s)
@@ -126,13 +114,9 @@ tensor_id rotary_embedding(graph *g, const settings *s, const char *name, tensor
   rope_pairs pairs = s->model.multi_latent_attention ? ROPE_PAIRS_LAST_NEIGHBOURS
                      : s->model.rotary_interleaved   ? ROPE_PAIRS_NEIGHBOURS
                                                      : ROPE_PAIRS_HALVES;
-  tensor_id y =
-      graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
-  tensor_id cosine =
-      apart ? graph_tensor_new(g, "cos", (dtype)t.dtype, t.shape[0], width, 0, 0) : 0;
-  tensor_id sine = apart ? graph_tensor_new(g, "sin", (dtype)t.dtype, t.shape[0], width, 0, 0) : 0;
-  g->tensors.items[cosine].requires_grad = false;
-  g->tensors.items[sine].requires_grad = false;
+  tensor_id y = graph_tensor_like(g, name, type_of(g, x), x);
+  tensor_id cosine = apart ? graph_constant(g, "cos", (dtype)t.dtype, t.shape[0], width) : 0;
+  tensor_id sine = apart ? graph_constant(g, "sin", (dtype)t.dtype, t.shape[0], width) : 0;
   graph_node *n = graph_add(g, &operator_rope);
   n->flags = apart;
   const int64_t dims[] = { t.shape[0] * t.shape[1], t.shape[2], width, t.shape[1], pairs };

@@ -19,10 +19,8 @@ enum { TE_MASKS_CAUSAL = SOFTWARE_VERSION(2, 0), TE_MASKS_BY_BOOLEANS = SOFTWARE
 
 static tensor_id converted(graph *g, const char *name, tensor_id x, dtype type)
 {
-  graph_tensor t = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, name, type, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
-  graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, x);
+  tensor_id y = graph_tensor_like(g, name, type, x);
+  graph_node *n = graph_add_of(g, &operator_copy, x);
   node_output(n, y);
   return y;
 }
@@ -113,8 +111,7 @@ static tensor_id exchanged(graph *g, const char *name, tensor_id x, int64_t leng
 {
   graph_tensor t = g->tensors.items[x];
   tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, length, t.shape[1], heads, t.shape[3]);
-  graph_node *n = graph_add(g, &operator_exchange_heads);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, &operator_exchange_heads, x);
   node_output(n, y);
   return y;
 }
@@ -140,9 +137,7 @@ static void save_joined(graph *g, graph_node *n, const attention_operands *a,
                         const tensor_id saved[6])
 {
   int64_t elements = tensor_elements(g, a->key) + tensor_elements(g, a->value);
-  tensor_id kv =
-      graph_tensor_new(g, "key_value", (dtype)g->tensors.items[a->key].dtype, elements, 0, 0, 0);
-  g->tensors.items[kv].requires_grad = false;
+  tensor_id kv = graph_constant(g, "key_value", type_of(g, a->key), elements, 0);
   node_output(n, kv);
   node_save(n, saved[0]);
   node_save(n, kv);
@@ -154,9 +149,8 @@ static graph_node *core_node(graph *g, const settings *s, const attention_operan
 {
   int64_t cp = exchanges_heads(g, s) ? 1 : s->parallel.context_parallel_size;
   tensor_id lse = graph_tensor_new(g, "softmax_lse", DTYPE_FP32, a->batch, a->heads, a->length, 0);
-  tensor_id rng = graph_tensor_new(g, "rng_state", DTYPE_INT64, 2, 0, 0, 0);
+  tensor_id rng = graph_constant(g, "rng_state", DTYPE_INT64, 2, 0);
   g->tensors.items[lse].requires_grad = false;
-  g->tensors.items[rng].requires_grad = false;
   graph_node *n = graph_add(g, &operator_attention);
   const int64_t dims[NODE_DIMS] = { a->batch,  a->heads, a->length, a->length * cp,
                                     a->qk_dim, a->v_dim, cp,        a->kv_heads };
@@ -206,8 +200,7 @@ static tensor_id swapped(graph *g, const char *name, tensor_id x)
   tensor_id from = positions_swapped(g, x);
   tensor_id y =
       graph_tensor_new(g, name, (dtype)t.dtype, t.shape[1], t.shape[0], t.shape[2], t.shape[3]);
-  graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, from);
+  graph_node *n = graph_add_of(g, &operator_copy, from);
   node_output(n, y);
   return y;
 }
@@ -235,7 +228,7 @@ static tensor_id flash(graph *g, const settings *s, attention_operands a)
 static tensor_id matmul(graph *g, const char *name, tensor_id x, tensor_id y, const int64_t dims[4],
                         int32_t flags)
 {
-  dtype type = (dtype)g->tensors.items[x].dtype;
+  dtype type = type_of(g, x);
   tensor_id c = graph_tensor_new(g, name, type, dims[0], dims[1], dims[2], 0);
   graph_node *n = graph_add(g, &operator_batched_matmul);
   n->structured = true;
@@ -257,8 +250,7 @@ static tensor_id repeated(graph *g, const char *name, const attention_operands *
   graph_tensor t = g->tensors.items[x];
   tensor_id y =
       graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], a->heads, t.shape[3]);
-  graph_node *n = graph_add(g, &operator_repeat);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, &operator_repeat, x);
   node_output(n, y);
   return y;
 }
@@ -266,8 +258,7 @@ static tensor_id repeated(graph *g, const char *name, const attention_operands *
 static tensor_id softmax(graph *g, const attention_operands *a, tensor_id x, int32_t flags)
 {
   graph_tensor t = g->tensors.items[x];
-  tensor_id y =
-      graph_tensor_new(g, "attention_probs", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
+  tensor_id y = graph_tensor_like(g, "attention_probs", type_of(g, x), x);
   graph_node *n = graph_add(g, &operator_softmax);
   n->flags = flags;
   const int64_t dims[] = { a->batch * a->heads * a->length, t.shape[2], a->length, a->qk_dim };
@@ -357,8 +348,7 @@ static tensor_id by_parts(graph *g, const settings *s, attention_operands a, boo
   tensor_id from = positions_first(g, &a, context);
   tensor_id by_sequence =
       graph_tensor_new(g, "context_sbhd", model_dtype(s), a.length, a.batch, a.heads, a.v_dim);
-  graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, from);
+  graph_node *n = graph_add_of(g, &operator_copy, from);
   node_output(n, by_sequence);
   if (mask != 0) graph_keep(g, mask);
   graph_keep(g, scores);

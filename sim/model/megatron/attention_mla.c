@@ -30,8 +30,7 @@ static tensor_id slice(graph *g, const char *name, tensor_id of, int64_t offset,
 
 static void split_in_two(graph *g, tensor_id x, tensor_id a, tensor_id b)
 {
-  graph_node *n = graph_add(g, &operator_split);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, &operator_split, x);
   node_output(n, a);
   node_output(n, b);
 }

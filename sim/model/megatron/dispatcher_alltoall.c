@@ -14,7 +14,7 @@ static bool waits_before_permutation(const settings *s, const moe_sizes *m)
 static void gather_counts(graph *g, const moe_sizes *m, tensor_id map)
 {
   if (!moe_exchanges(m) || m->padded) return;
-  tensor_id counts = moe_index(g, "tokens_per_expert", DTYPE_INT64, 1, m->experts);
+  tensor_id counts = graph_constant(g, "tokens_per_expert", DTYPE_INT64, 1, m->experts);
   graph_node *n = moe_step(g, KERNEL_MOE_COUNT, KERNEL_KINDS, map, 0, counts);
   n->dims[MOE_STEP_D0] = m->tokens;
   n->dims[MOE_STEP_D1] = m->experts;
@@ -68,7 +68,7 @@ static row_pair sorted_by_expert(graph *g, const settings *s, const moe_sizes *m
   n->dims[MOE_STEP_D2] = back ? experts : ranks;
   n->dims[MOE_STEP_D3] = back ? ranks : experts;
   if (fused) {
-    tensor_id index = moe_index(g, "chunk_map", DTYPE_INT32, rows, 0);
+    tensor_id index = graph_constant(g, "chunk_map", DTYPE_INT32, rows, 0);
     n = &g->nodes.items[g->nodes.count - 1];
     node_output(n, index);
     node_save(n, index);

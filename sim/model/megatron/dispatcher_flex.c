@@ -45,9 +45,9 @@ static tensor_id flex_exchange(graph *g, const char *name, tensor_id t, int64_t 
  * (HybridEP). The handle is an attribute of autograd's context: no hook sees it. */
 static moe_handle exchange_handle(graph *g, const moe_sizes *m, tensor_id map, int64_t received)
 {
-  moe_handle h = { moe_index(g, "handle_source", DTYPE_INT32, received, 0),
-                   moe_index(g, "handle_sent", DTYPE_INT32, m->tokens, m->ep * m->etp), received,
-                   m->tokens };
+  moe_handle h = { graph_constant(g, "handle_source", DTYPE_INT32, received, 0),
+                   graph_constant(g, "handle_sent", DTYPE_INT32, m->tokens, m->ep * m->etp),
+                   received, m->tokens };
   g->tensors.items[h.source].not_offloadable = g->tensors.items[h.sent].not_offloadable = true;
   graph_node *n = graph_add(g, &operator_exchange_table);
   n->dims[TABLE_GROUP] = GROUP_TP_EP;
@@ -64,7 +64,7 @@ static tensor_id token_probs(graph *g, const moe_sizes *m, tensor_id probs, tens
 {
   int64_t k = m->topk * m->etp;
   tensor_id top = graph_tensor_new(g, "token_probs", m->router, m->tokens, k, 0, 0);
-  *indices = moe_index(g, "token_indices", DTYPE_INT64, m->tokens, k);
+  *indices = graph_constant(g, "token_indices", DTYPE_INT64, m->tokens, k);
   graph_node *n =
       moe_step(g, KERNEL_ROUTER_TOPK_FORWARD, KERNEL_ROUTER_TOPK_BACKWARD, probs, 0, top);
   n->dims[MOE_STEP_D0] = m->tokens;
@@ -82,11 +82,11 @@ static tensor_id multihot(graph *g, const moe_sizes *m, tensor_id probs, tensor_
                           int64_t received, tensor_id *map)
 {
   int64_t k = g->tensors.items[probs].shape[1];
-  tensor_id valid = moe_index(g, "valid_indices", DTYPE_INT64, received, k);
+  tensor_id valid = graph_constant(g, "valid_indices", DTYPE_INT64, received, k);
   moe_step(g, KERNEL_COPY, KERNEL_COPY, indices, 0, valid)->flags |= MOE_STEP_FORWARD_ONLY;
   tensor_id wide =
       graph_tensor_new(g, "received_multihot", DTYPE_FP32, received, m->local_experts, 0, 0);
-  *map = moe_index(g, "received_map", DTYPE_BYTE, received, m->local_experts);
+  *map = graph_constant(g, "received_map", DTYPE_BYTE, received, m->local_experts);
   graph_node *n =
       moe_step(g, KERNEL_MOE_MULTIHOT_FORWARD, KERNEL_MOE_MULTIHOT_BACKWARD, probs, valid, wide);
   n->dims[MOE_STEP_D0] = received;

@@ -20,11 +20,8 @@ static tensor_id lookup(graph *g, const settings *s, const char *name, tensor_id
   tensor_id table = graph_parameter(g, "weight", model_dtype(s), rows, h);
   tensor_id y = graph_tensor_new(g, name, model_dtype(s), i.shape[0], i.shape[1], h, 0);
   tensor_id masked =
-      split ? graph_tensor_new(g, "masked_input", DTYPE_INT64, i.shape[0], i.shape[1], 0, 0) : 0;
-  tensor_id mask =
-      split ? graph_tensor_new(g, "input_mask", DTYPE_BYTE, i.shape[0], i.shape[1], 0, 0) : 0;
-  g->tensors.items[masked].requires_grad = false;
-  g->tensors.items[mask].requires_grad = false;
+      split ? graph_constant(g, "masked_input", DTYPE_INT64, i.shape[0], i.shape[1]) : 0;
+  tensor_id mask = split ? graph_constant(g, "input_mask", DTYPE_BYTE, i.shape[0], i.shape[1]) : 0;
   graph_node *n = graph_add(g, &operator_embedding);
   n->flags = split;
   n->dims[0] = tensor_elements(g, indices);
@@ -41,23 +38,17 @@ static tensor_id lookup(graph *g, const settings *s, const char *name, tensor_id
 
 static tensor_id reduced(graph *g, tensor_id x)
 {
-  graph_tensor t = g->tensors.items[x];
-  tensor_id y =
-      graph_tensor_new(g, "reduced", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
+  tensor_id y = graph_tensor_like(g, "reduced", type_of(g, x), x);
   g->tensors.items[y].base = x;
-  graph_node *n = graph_add(g, &operator_all_reduce);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, &operator_all_reduce, x);
   node_output(n, y);
   return y;
 }
 
 static tensor_id sum(graph *g, tensor_id a, tensor_id b)
 {
-  graph_tensor t = g->tensors.items[a];
-  tensor_id y =
-      graph_tensor_new(g, "embeddings", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
-  graph_node *n = graph_add(g, &operator_add);
-  node_input(n, a);
+  tensor_id y = graph_tensor_like(g, "embeddings", type_of(g, a), a);
+  graph_node *n = graph_add_of(g, &operator_add, a);
   node_input(n, b);
   node_output(n, y);
   return y;
@@ -76,8 +67,7 @@ static tensor_id sequence_first(graph *g, tensor_id x)
                 (int64_t[]){ t.shape[2], t.shape[1] * t.shape[2], 1 });
   tensor_id y =
       graph_tensor_new(g, "sequence_first", (dtype)t.dtype, t.shape[1], t.shape[0], t.shape[2], 0);
-  graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, turned);
+  graph_node *n = graph_add_of(g, &operator_copy, turned);
   node_output(n, y);
   return y;
 }
@@ -86,10 +76,8 @@ static tensor_id in_residual_type(graph *g, const settings *s, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
   if (t.dtype == residual_dtype(s)) return x;
-  tensor_id y = graph_tensor_new(g, "embeddings_fp32", residual_dtype(s), t.shape[0], t.shape[1],
-                                 t.shape[2], 0);
-  graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, x);
+  tensor_id y = graph_tensor_like(g, "embeddings_fp32", residual_dtype(s), x);
+  graph_node *n = graph_add_of(g, &operator_copy, x);
   node_output(n, y);
   return y;
 }
@@ -97,10 +85,8 @@ static tensor_id in_residual_type(graph *g, const settings *s, tensor_id x)
 tensor_id dropout(graph *g, const char *name, double probability, tensor_id x)
 {
   if (probability <= 0) return x;
-  graph_tensor t = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
-  tensor_id mask =
-      graph_tensor_new(g, "dropout_mask", DTYPE_BYTE, t.shape[0], t.shape[1], t.shape[2], 0);
+  tensor_id y = graph_tensor_like(g, name, type_of(g, x), x);
+  tensor_id mask = graph_tensor_like(g, "dropout_mask", DTYPE_BYTE, x);
   g->tensors.items[mask].requires_grad = false;
   graph_node *n = graph_add(g, &operator_dropout);
   node_set_number(n, 0, probability);

@@ -98,8 +98,7 @@ tensor_id expert_weighted(graph *g, tensor_id x, tensor_id probs)
   graph_node *n = graph_add(g, &operator_weighted);
   n->dims[WEIGHTED_ROWS] = of.shape[0];
   n->dims[WEIGHTED_WIDTH] = of.shape[1];
-  n->dims[WEIGHTED_ELEMENT_BYTES] =
-      wider_bytes((dtype)of.dtype, (dtype)g->tensors.items[probs].dtype);
+  n->dims[WEIGHTED_ELEMENT_BYTES] = wider_bytes((dtype)of.dtype, type_of(g, probs));
   node_input(n, x);
   node_input(n, probs);
   node_output(n, y);
@@ -155,7 +154,7 @@ tensor_id moe_probs_on_input(graph *g, const expert_rows *r, tensor_id x, tensor
 {
   if (!r->settings->model.moe_apply_probs_on_input) return x;
   x = expert_weighted(g, x, *probs);
-  *probs = moe_index(g, "ones", r->sizes->router, r->rows, 0);
+  *probs = graph_constant(g, "ones", r->sizes->router, r->rows, 0);
   graph_node *ones = moe_step(g, KERNEL_FILL, KERNEL_KINDS, 0, 0, *probs);
   ones->flags = MOE_STEP_FORWARD_ONLY;
   ones->scalars[0] = 1;

@@ -51,7 +51,7 @@ static tensor_id grouped_linear(graph *g, const settings *s, const moe_sizes *m,
   tensor_id y = graph_tensor_new(g, "output", m->type, rows, l->outputs, 0, 0);
   tensor_id copy = 0;
   if (fp8 && !l->keeps_original)
-    copy = moe_index(g, "input_fp8", DTYPE_FP8, fp8_saved_bytes(s, rows, l->inputs, false), 0);
+    copy = graph_constant(g, "input_fp8", DTYPE_FP8, fp8_saved_bytes(s, rows, l->inputs, false), 0);
   if (copy != 0 && m->is_static)
     graph_uses_rows(g, copy, fp8_saved_bytes(s, m->computed, l->inputs, false));
   graph_node *n = graph_add(g, &operator_grouped_linear);
@@ -277,7 +277,7 @@ static tensor_id host_experts(graph *g, const settings *s, const moe_sizes *m, i
   graph_site(g, "mlp.experts.linear_fc1");
   tensor_id first =
       graph_parameter(g, "weight", m->type, m->local_experts * m->fc1_outputs, m->hidden);
-  tensor_id wide = again ? 0 : moe_index(g, "output", m->type, m->rows, m->fc1_outputs);
+  tensor_id wide = again ? 0 : graph_constant(g, "output", m->type, m->rows, m->fc1_outputs);
   graph_site(g, "mlp.experts.linear_fc2");
   tensor_id second = graph_parameter(g, "weight", m->type, m->local_experts * m->hidden, m->ffn);
   graph_site(g, "mlp.experts");

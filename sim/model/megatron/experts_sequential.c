@@ -22,8 +22,7 @@ static tensor_id add_scaled_bias(graph *g, tensor_id x, tensor_id bias, tensor_i
   graph_node *n = graph_add(g, &operator_scaled_bias);
   n->dims[WEIGHTED_ROWS] = of.shape[0];
   n->dims[WEIGHTED_WIDTH] = of.shape[1];
-  n->dims[WEIGHTED_ELEMENT_BYTES] =
-      wider_bytes((dtype)of.dtype, (dtype)g->tensors.items[probs].dtype);
+  n->dims[WEIGHTED_ELEMENT_BYTES] = wider_bytes((dtype)of.dtype, type_of(g, probs));
   node_input(n, x);
   node_input(n, probs);
   node_input(n, bias);

@@ -11,13 +11,9 @@ tensor_id bias_dropout_add(graph *g, const settings *s, const char *module, modu
                            tensor_id residual)
 {
   graph_site(g, module);
-  graph_tensor r = g->tensors.items[residual];
   bool drops = s->model.hidden_dropout > 0;
-  tensor_id y =
-      graph_tensor_new(g, "hidden_states", (dtype)r.dtype, r.shape[0], r.shape[1], r.shape[2], 0);
-  tensor_id mask =
-      drops ? graph_tensor_new(g, "dropout_mask", DTYPE_BYTE, r.shape[0], r.shape[1], r.shape[2], 0)
-            : 0;
+  tensor_id y = graph_tensor_like(g, "hidden_states", type_of(g, residual), residual);
+  tensor_id mask = drops ? graph_tensor_like(g, "dropout_mask", DTYPE_BYTE, residual) : 0;
   g->tensors.items[mask].requires_grad = false;
   graph_node *n = graph_add(g, &operator_bias_dropout_add);
   n->flags = (s->model.bias_dropout_fusion ? 0 : BDA_UNFUSED) | (x.bias != 0 ? BDA_BIAS : 0) |

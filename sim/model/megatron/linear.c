@@ -90,14 +90,12 @@ typedef struct norm_tensors {
 static norm_tensors norm_inside(graph *g, const settings *s, tensor_id x, int64_t width, bool fp8,
                                 int32_t flags)
 {
-  graph_tensor in = g->tensors.items[x];
   int64_t rows = tensor_elements(g, x) / width;
   norm_tensors t = { 0 };
   t.gamma = graph_parameter(g, "layer_norm_weight", model_dtype(s), width, 0);
   if (is_layernorm(s)) t.beta = graph_parameter(g, "layer_norm_bias", model_dtype(s), width, 0);
-  t.normed =
-      fp8 ? fp8_copy(g, s, "normed_fp8", rows, width, flags)
-          : graph_tensor_new(g, "normed", model_dtype(s), in.shape[0], in.shape[1], in.shape[2], 0);
+  t.normed = fp8 ? fp8_copy(g, s, "normed_fp8", rows, width, flags)
+                 : graph_tensor_like(g, "normed", model_dtype(s), x);
   t.rstd = graph_tensor_new(g, "rstd", DTYPE_FP32, rows, 0, 0, 0);
   if (is_layernorm(s)) t.mean = graph_tensor_new(g, "mean", DTYPE_FP32, rows, 0, 0, 0);
   return t;

@@ -8,13 +8,6 @@
 #include "sim/model/megatron/modules.h"
 #include "sim/operators/operators.h"
 
-static tensor_id plain(graph *g, const char *name, dtype type, int64_t d0, int64_t d1)
-{
-  tensor_id t = graph_tensor_new(g, name, type, d0, d1, 0, 0);
-  g->tensors.items[t].requires_grad = false;
-  return t;
-}
-
 /* [batch, sequence] <-> [sequence, batch]: a view, and a copy unless the layout is the same. */
 static tensor_id turned(graph *g, const char *name, tensor_id x)
 {
@@ -34,8 +27,7 @@ static tensor_id transposed(graph *g, const char *name, tensor_id x)
   graph_tensor t = g->tensors.items[x];
   tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, t.shape[1], t.shape[0], 0, 0);
   g->tensors.items[y].requires_grad = t.requires_grad;
-  graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, view);
+  graph_node *n = graph_add_of(g, &operator_copy, view);
   node_output(n, y);
   return y;
 }
@@ -87,8 +79,8 @@ static tensor_id eager_cross_entropy(graph *g, const settings *s, tensor_id logi
   tensor_id softmax = graph_tensor_new(g, "softmax", DTYPE_FP32, t.sequence, t.batch, v, 0);
   if (g->tensors.items[logits].dtype == DTYPE_FP32)
     g->tensors.items[softmax].base = tensor_storage(g, logits);
-  tensor_id mask = plain(g, "target_mask", DTYPE_BYTE, t.sequence, t.batch);
-  tensor_id target = plain(g, "masked_target", DTYPE_INT64, t.tokens, 0);
+  tensor_id mask = graph_constant(g, "target_mask", DTYPE_BYTE, t.sequence, t.batch);
+  tensor_id target = graph_constant(g, "masked_target", DTYPE_INT64, t.tokens, 0);
   graph_node *n = graph_add(g, &operator_cross_entropy);
   n->flags = flags;
   n->dims[0] = t.tokens;
@@ -139,8 +131,8 @@ static tensor_id linear_cross_entropy(graph *g, const settings *s, tensor_id hid
   int64_t h = s->model.hidden_size;
   tensor_id weight = graph_parameter(g, "weight", model_dtype(s), vocabulary_part(s), h);
   tensor_id loss = graph_tensor_new(g, "token_losses", DTYPE_FP32, t.sequence, t.batch, 0, 0);
-  tensor_id maxima = plain(g, "logits_max", DTYPE_FP32, t.tokens, 0);
-  tensor_id sums = plain(g, "sum_exp_logits", DTYPE_FP32, t.tokens, 0);
+  tensor_id maxima = graph_constant(g, "logits_max", DTYPE_FP32, t.tokens, 0);
+  tensor_id sums = graph_constant(g, "sum_exp_logits", DTYPE_FP32, t.tokens, 0);
   graph_node *n = graph_add(g, &operator_linear_cross_entropy);
   n->dims[0] = t.tokens;
   n->dims[1] = vocabulary_part(s);
@@ -203,8 +195,7 @@ tensor_id loss_head(graph *g, const settings *s, const micro_batch *data, tensor
 {
   graph_site(g, "loss");
   tensor_id total = graph_tensor_new(g, "loss", DTYPE_FP32, 1, 0, 0, 0);
-  graph_node *n = graph_add(g, &operator_masked_sum);
-  node_input(n, token_losses);
+  graph_node *n = graph_add_of(g, &operator_masked_sum, token_losses);
   node_input(n, data->loss_mask);
   node_output(n, total);
   node_save(n, data->loss_mask);

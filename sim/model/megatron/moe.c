@@ -106,16 +106,12 @@ static tensor_id gated_output(graph *g, const settings *s, tensor_id x, tensor_i
                        .outputs = 1,
                        .explicit_comm = true };
   tensor_id logits = linear(g, s, &gate, x).output;
-  graph_tensor of = g->tensors.items[logits];
-  tensor_id score =
-      graph_tensor_new(g, "gate_score", (dtype)of.dtype, of.shape[0], of.shape[1], of.shape[2], 0);
+  tensor_id score = graph_tensor_like(g, "gate_score", type_of(g, logits), logits);
   graph_node *sigmoid =
       moe_step(g, KERNEL_ROUTER_SCORE_FORWARD, KERNEL_ROUTER_SCORE_BACKWARD, logits, 0, score);
   sigmoid->scalars[0] = ROUTER_SIGMOID;
   node_save(sigmoid, score);
-  of = g->tensors.items[y];
-  tensor_id gated = graph_tensor_new(g, "gated_output", (dtype)of.dtype, of.shape[0], of.shape[1],
-                                     of.shape[2], 0);
+  tensor_id gated = graph_tensor_like(g, "gated_output", type_of(g, y), y);
   graph_node *n =
       moe_step(g, KERNEL_WEIGHT_ROWS_FORWARD, KERNEL_WEIGHT_ROWS_BACKWARD, y, score, gated);
   n->dims[MOE_STEP_D0] = tensor_elements(g, score);
@@ -170,11 +166,9 @@ static tensor_id sum_of(graph *g, const settings *s, tensor_id routed, tensor_id
   if (shared == 0) return routed;
   graph_site(g, "mlp");
   graph_tensor of = g->tensors.items[routed];
-  tensor_id y =
-      graph_tensor_new(g, "output", (dtype)of.dtype, of.shape[0], of.shape[1], of.shape[2], 0);
+  tensor_id y = graph_tensor_like(g, "output", type_of(g, routed), routed);
   if (s->model.moe_shared_expert_overlap) g->tensors.items[y].base = of.base;
-  graph_node *n = graph_add(g, &operator_add);
-  node_input(n, routed);
+  graph_node *n = graph_add_of(g, &operator_add, routed);
   node_input(n, shared);
   node_output(n, y);
   return y;

@@ -50,9 +50,6 @@ typedef struct moe_handle {
 
 /* ---- building, moe_build.c ------------------------------------------------------------------- */
 
-/* A tensor without gradient: indexes, masks, counts. */
-tensor_id moe_index(graph *g, const char *name, dtype type, int64_t d0, int64_t d1);
-
 /* A node of one kernel each way (sim/operators/moe.h), with its inputs, up to three, and its
  * output. */
 graph_node *moe_step(graph *g, kernel_kind forward, kernel_kind backward, tensor_id a, tensor_id b,

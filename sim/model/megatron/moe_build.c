@@ -22,13 +22,6 @@ void moe_release(graph *g, moe_frame *f)
   f->count = 0;
 }
 
-tensor_id moe_index(graph *g, const char *name, dtype type, int64_t d0, int64_t d1)
-{
-  tensor_id t = graph_tensor_new(g, name, type, d0, d1, 0, 0);
-  g->tensors.items[t].requires_grad = false;
-  return t;
-}
-
 graph_node *moe_step(graph *g, kernel_kind forward, kernel_kind backward, tensor_id a, tensor_id b,
                      tensor_id output)
 {
@@ -53,8 +46,7 @@ tensor_id moe_cast(graph *g, const char *name, tensor_id t, dtype type)
 {
   graph_tensor from = g->tensors.items[t];
   if (from.dtype == (uint8_t)type) return t;
-  tensor_id to =
-      graph_tensor_new(g, name, type, from.shape[0], from.shape[1], from.shape[2], from.shape[3]);
+  tensor_id to = graph_tensor_like(g, name, type, t);
   g->tensors.items[to].requires_grad = from.requires_grad;
   moe_step(g, KERNEL_COPY, KERNEL_COPY, t, 0, to);
   return to;
@@ -143,8 +135,7 @@ tensor_id gathered_over_tp(graph *g, const settings *s, tensor_id x, collective_
   tensor_id whole = graph_tensor_new(g, "gathered", (dtype)of.dtype, of.shape[0], of.shape[1],
                                      of.shape[2] * size_tp(s), 0);
   tensor_id columns = ranks_side_by_side(g, by_rank, of, size_tp(s));
-  graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, columns);
+  graph_node *n = graph_add_of(g, &operator_copy, columns);
   node_output(n, whole);
   return whole;
 }

@@ -18,8 +18,7 @@ static tensor_id rolled(graph *g, const char *name, tensor_id t)
 {
   if (t == 0) return 0;
   graph_tensor of = g->tensors.items[t];
-  tensor_id y =
-      graph_tensor_new(g, name, (dtype)of.dtype, of.shape[0], of.shape[1], of.shape[2], 0);
+  tensor_id y = graph_tensor_like(g, name, type_of(g, t), t);
   g->tensors.items[y].requires_grad = false;
   graph_node *n = graph_add(g, &operator_roll);
   n->dims[0] = of.shape[0];
@@ -172,8 +171,7 @@ static tensor_id attach(graph *g, tensor_id hidden, tensor_id losses, uint32_t d
 {
   graph_site(g, "mtp");
   graph_tensor of = g->tensors.items[hidden];
-  tensor_id y = graph_tensor_new(g, "hidden_states", (dtype)of.dtype, of.shape[0], of.shape[1],
-                                 of.shape[2], 0);
+  tensor_id y = graph_tensor_like(g, "hidden_states", type_of(g, hidden), hidden);
   g->tensors.items[y].base = of.base;
   g->tensors.items[y].offset_elements = of.offset_elements;
   graph_node *n = graph_add(g, &operator_attach_mtp_loss);

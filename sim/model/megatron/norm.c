@@ -7,13 +7,11 @@
 tensor_id norm_of_width(graph *g, const settings *s, const char *module, tensor_id x, int64_t width)
 {
   graph_site(g, module);
-  const graph_tensor shape = g->tensors.items[x];
   int64_t rows = tensor_elements(g, x) / width;
   dtype type = model_dtype(s);
   tensor_id gamma = graph_parameter(g, "weight", type, width, 0);
   tensor_id beta = is_layernorm(s) ? graph_parameter(g, "bias", type, width, 0) : 0;
-  tensor_id y = graph_tensor_new(g, "normed", type, shape.shape[0], shape.shape[1], shape.shape[2],
-                                 shape.shape[3]);
+  tensor_id y = graph_tensor_like(g, "normed", type, x);
   tensor_id rstd = graph_tensor_new(g, "rstd", DTYPE_FP32, rows, 0, 0, 0);
   tensor_id mean = is_layernorm(s) ? graph_tensor_new(g, "mean", DTYPE_FP32, rows, 0, 0, 0) : 0;
   graph_node *n = graph_add(g, &operator_norm);
@@ -38,8 +36,7 @@ tensor_id unscaled_norm(graph *g, const settings *s, const char *module, tensor_
   graph_site(g, module);
   const graph_tensor shape = g->tensors.items[x];
   int64_t width = shape.shape[shape.rank - 1], rows = tensor_elements(g, x) / width;
-  tensor_id y = graph_tensor_new(g, "normed", model_dtype(s), shape.shape[0], shape.shape[1],
-                                 shape.shape[2], shape.shape[3]);
+  tensor_id y = graph_tensor_like(g, "normed", model_dtype(s), x);
   tensor_id rstd = graph_tensor_new(g, "rstd", DTYPE_FP32, rows, 0, 0, 0);
   graph_node *n = graph_add(g, &operator_unscaled_norm);
   n->dims[0] = rows;

@@ -15,11 +15,11 @@ static void set_shape(graph_node *n, int64_t d0, int64_t d1, int64_t d2, int64_t
 static row_pair fused_permute(graph *g, const permutation *p, row_pair from, tensor_id map,
                               tensor_id *restore)
 {
-  dtype router = (dtype)g->tensors.items[from.probs].dtype;
-  dtype type = (dtype)g->tensors.items[from.tokens].dtype;
+  dtype router = type_of(g, from.probs);
+  dtype type = type_of(g, from.tokens);
   row_pair to = { graph_tensor_new(g, "permuted_tokens", type, p->rows, p->width, 0, 0),
                   graph_tensor_new(g, "permuted_probs", router, p->rows, 0, 0, 0) };
-  *restore = moe_index(g, "row_id_map", DTYPE_INT32, p->tokens, 2 * p->experts + 1);
+  *restore = graph_constant(g, "row_id_map", DTYPE_INT32, p->tokens, 2 * p->experts + 1);
   graph_node *n = moe_step(g, KERNEL_MOE_PERMUTE_FORWARD, KERNEL_MOE_PERMUTE_BACKWARD, from.tokens,
                            from.probs, to.tokens);
   set_shape(n, p->rows, p->width, p->tokens, p->experts);
@@ -39,8 +39,8 @@ tensor_id moe_sorted_cells(graph *g, const permutation *p, tensor_id map, tensor
 {
   int64_t cells = p->tokens * p->experts;
   int64_t kept = p->padded ? p->rows : cells;
-  tensor_id sorted = moe_index(g, "flat_sorted", DTYPE_INT64, kept, 0);
-  *indices = moe_index(g, "sorted_indices", DTYPE_INT64, p->rows, 0);
+  tensor_id sorted = graph_constant(g, "flat_sorted", DTYPE_INT64, kept, 0);
+  *indices = graph_constant(g, "sorted_indices", DTYPE_INT64, p->rows, 0);
   graph_node *n = moe_step(g, KERNEL_MOE_SORT_CELLS, KERNEL_KINDS, map, 0, sorted);
   set_shape(n, p->rows, p->tokens, p->experts, 0);
   n->scalars[0] = p->slotted;
@@ -52,7 +52,7 @@ tensor_id moe_sorted_cells(graph *g, const permutation *p, tensor_id map, tensor
 
 static tensor_id permuted_probs(graph *g, const permutation *p, tensor_id probs, tensor_id sorted)
 {
-  dtype type = (dtype)g->tensors.items[probs].dtype;
+  dtype type = type_of(g, probs);
   tensor_id rows = graph_tensor_new(g, "permuted_probs", type, p->rows, 0, 0, 0);
   graph_node *n = moe_step(g, KERNEL_MOE_PERMUTE_PROBS_FORWARD, KERNEL_MOE_PERMUTE_PROBS_BACKWARD,
                            probs, sorted, rows);
@@ -69,7 +69,7 @@ static row_pair unfused_permute(graph *g, const permutation *p, row_pair from, t
   row_pair to = { 0, 0 };
   tensor_id sorted = moe_sorted_cells(g, p, map, restore);
   to.probs = permuted_probs(g, p, from.probs, sorted);
-  dtype type = (dtype)g->tensors.items[from.tokens].dtype;
+  dtype type = type_of(g, from.tokens);
   to.tokens = graph_tensor_new(g, "permuted_tokens", type, p->rows, p->width, 0, 0);
   graph_node *n = moe_step(g, KERNEL_PERMUTE, KERNEL_UNPERMUTE, from.tokens, *restore, to.tokens);
   set_shape(n, p->rows, p->width, 0, 0);
@@ -94,7 +94,7 @@ tensor_id moe_selected_probs(graph *g, const permutation *p, tensor_id probs, te
   tensor_id mask = transposed(g, p, "local_map_t", map);
   g->nodes.items[g->nodes.count - 1].flags = MOE_STEP_FORWARD_ONLY;
   tensor_id by_expert = transposed(g, p, "local_probs_t", probs);
-  dtype type = (dtype)g->tensors.items[probs].dtype;
+  dtype type = type_of(g, probs);
   tensor_id rows = graph_tensor_new(g, "permuted_probs", type, p->rows, 0, 0, 0);
   graph_node *n = moe_step(g, KERNEL_MOE_SELECT_PROBS_FORWARD, KERNEL_MOE_SELECT_PROBS_BACKWARD,
                            by_expert, mask, rows);
@@ -114,7 +114,7 @@ static row_pair permuted_tokens(graph *g, const settings *s, const permutation *
     *restore = moe_row_map(g, p, map);
   else
     moe_sorted_cells(g, p, map, restore);
-  dtype type = (dtype)g->tensors.items[tokens].dtype;
+  dtype type = type_of(g, tokens);
   tensor_id rows = graph_tensor_new(g, "permuted_tokens", type, p->rows, p->width, 0, 0);
   graph_node *n = moe_step(g, KERNEL_PERMUTE, KERNEL_UNPERMUTE, tokens, *restore, rows);
   set_shape(n, p->rows, p->width, 0, 0);
@@ -124,7 +124,7 @@ static row_pair permuted_tokens(graph *g, const settings *s, const permutation *
 
 tensor_id moe_row_map(graph *g, const permutation *p, tensor_id map)
 {
-  tensor_id index = moe_index(g, "row_id_map", DTYPE_INT32, p->tokens, 2 * p->experts + 1);
+  tensor_id index = graph_constant(g, "row_id_map", DTYPE_INT32, p->tokens, 2 * p->experts + 1);
   graph_node *n = moe_step(g, KERNEL_MOE_ROW_MAP, KERNEL_KINDS, map, 0, index);
   set_shape(n, p->rows, p->tokens, p->experts, 0);
   n->scalars[0] = p->slotted;
@@ -155,7 +155,7 @@ static bool unpermute_keeps_rows(const settings *s)
 tensor_id moe_unpermute(graph *g, const settings *s, const char *name, tensor_id rows,
                         tensor_id restore, int64_t tokens, int64_t width)
 {
-  dtype type = (dtype)g->tensors.items[rows].dtype;
+  dtype type = type_of(g, rows);
   tensor_id y = graph_tensor_new(g, name, type, tokens, width, 0, 0);
   graph_node *n = moe_step(g, KERNEL_UNPERMUTE, KERNEL_PERMUTE, rows, restore, y);
   set_shape(n, g->tensors.items[rows].shape[0], width, 0, 0);

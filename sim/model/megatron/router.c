@@ -121,8 +121,8 @@ static tensor_id with_z_loss(graph *g, const settings *s, const moe_sizes *m, te
 static moe_routing fused_choice(graph *g, const settings *s, const moe_sizes *m, tensor_id logits)
 {
   moe_routing r = { .probs = graph_tensor_new(g, "probs", m->router, m->tokens, m->experts, 0, 0),
-                    .map = moe_index(g, "routing_map", DTYPE_BYTE, m->tokens, m->experts) };
-  tensor_id scores = moe_index(g, "scores", DTYPE_FP32, m->tokens, m->experts);
+                    .map = graph_constant(g, "routing_map", DTYPE_BYTE, m->tokens, m->experts) };
+  tensor_id scores = graph_constant(g, "scores", DTYPE_FP32, m->tokens, m->experts);
   graph_node *n = router_step(g, m, KERNEL_ROUTER_FORWARD, KERNEL_ROUTER_BACKWARD, logits, r.probs);
   n->scalars[0] = score_of(s);
   limit_choice(s, &n->scalars[1]);
@@ -138,9 +138,9 @@ static moe_routing fused_choice(graph *g, const settings *s, const moe_sizes *m,
 static tensor_id top_experts(graph *g, const settings *s, const moe_sizes *m, tensor_id scores,
                              tensor_id *indices, int64_t scratch_bytes)
 {
-  dtype type = (dtype)g->tensors.items[scores].dtype;
+  dtype type = type_of(g, scores);
   tensor_id top = graph_tensor_new(g, "top_scores", type, m->tokens, m->topk, 0, 0);
-  *indices = moe_index(g, "top_indices", DTYPE_INT64, m->tokens, m->topk);
+  *indices = graph_constant(g, "top_indices", DTYPE_INT64, m->tokens, m->topk);
   graph_node *n =
       router_step(g, m, KERNEL_ROUTER_TOPK_FORWARD, KERNEL_ROUTER_TOPK_BACKWARD, scores, top);
   limit_choice(s, n->scalars);
@@ -224,7 +224,7 @@ static moe_routing scattered(graph *g, const moe_sizes *m, tensor_id top, tensor
 {
   int64_t cells = m->tokens * m->experts;
   moe_routing r = { .probs = graph_tensor_new(g, "probs", m->router, m->tokens, m->experts, 0, 0),
-                    .map = moe_index(g, "routing_map", DTYPE_BYTE, m->tokens, m->experts) };
+                    .map = graph_constant(g, "routing_map", DTYPE_BYTE, m->tokens, m->experts) };
   graph_node *n = router_step(g, m, KERNEL_ROUTER_SCATTER_FORWARD, KERNEL_ROUTER_SCATTER_BACKWARD,
                               top, r.probs);
   node_input(n, indices);
@@ -248,7 +248,7 @@ static moe_routing unfused_choice(graph *g, const settings *s, const moe_sizes *
 static moe_routing sinkhorn_choice(graph *g, const moe_sizes *m, tensor_id logits)
 {
   int64_t cells = m->tokens * m->experts;
-  tensor_id indices = moe_index(g, "top_indices", DTYPE_INT64, m->tokens, m->topk);
+  tensor_id indices = graph_constant(g, "top_indices", DTYPE_INT64, m->tokens, m->topk);
   graph_node *n = router_step(g, m, KERNEL_ROUTER_SINKHORN, KERNEL_KINDS, logits, indices);
   n->flags = MOE_STEP_WAITS | MOE_STEP_FORWARD_ONLY;
   n->dims[MOE_STEP_FORWARD_BYTES] =
@@ -264,7 +264,7 @@ static moe_routing sinkhorn_choice(graph *g, const moe_sizes *m, tensor_id logit
         moe_cast(g, "scores_cast", softmax(g, logits, m->tokens, m->experts, "scores"), m->router);
   }
   moe_routing r = { .probs = graph_tensor_new(g, "probs", m->router, m->tokens, m->experts, 0, 0),
-                    .map = moe_index(g, "routing_map", DTYPE_BYTE, m->tokens, m->experts) };
+                    .map = graph_constant(g, "routing_map", DTYPE_BYTE, m->tokens, m->experts) };
   n = router_step(g, m, KERNEL_ROUTER_MAP, KERNEL_KINDS, indices, r.map);
   n->flags = MOE_STEP_FORWARD_ONLY;
   n->dims[MOE_STEP_FORWARD_BYTES] = cells * (dtype_bytes(m->router) + 2 * 4);
@@ -276,9 +276,10 @@ static moe_routing sinkhorn_choice(graph *g, const moe_sizes *m, tensor_id logit
 static moe_routing limited_to_capacity(graph *g, const moe_sizes *m, moe_routing r)
 {
   if (m->capacity == 0) return r;
-  moe_routing limited = { .probs = graph_tensor_new(g, "capped_probs", m->router, m->tokens,
-                                                    m->experts, 0, 0),
-                          .map = moe_index(g, "capped_map", DTYPE_BYTE, m->tokens, m->experts) };
+  moe_routing limited = {
+    .probs = graph_tensor_new(g, "capped_probs", m->router, m->tokens, m->experts, 0, 0),
+    .map = graph_constant(g, "capped_map", DTYPE_BYTE, m->tokens, m->experts)
+  };
   graph_node *n = router_step(g, m, KERNEL_ROUTER_CAPACITY, KERNEL_KINDS, r.map, limited.map);
   moe_reads_rows(g, r.probs);
   n->scalars[0] = (double)m->capacity;
@@ -299,8 +300,8 @@ static tensor_id aux_scores(graph *g, const settings *s, const moe_sizes *m, ten
 {
   if (s->model.moe_router_fusion) {
     tensor_id scores = graph_tensor_new(g, "aux_scores", DTYPE_FP32, m->tokens, m->experts, 0, 0);
-    tensor_id map = moe_index(g, "aux_map", DTYPE_BYTE, m->tokens, m->experts);
-    *kept = moe_index(g, "aux_intermediate", DTYPE_FP32, m->tokens, m->experts);
+    tensor_id map = graph_constant(g, "aux_map", DTYPE_BYTE, m->tokens, m->experts);
+    *kept = graph_constant(g, "aux_intermediate", DTYPE_FP32, m->tokens, m->experts);
     graph_node *n =
         router_step(g, m, KERNEL_ROUTER_AUX_FORWARD, KERNEL_ROUTER_AUX_BACKWARD, logits, scores);
     n->scalars[0] = score_of(s);
@@ -338,7 +339,7 @@ static tensor_id shared_counts(graph *g, const settings *s, const moe_sizes *m, 
 {
   if (counting_ranks(s) == 1) return 0;
   tensor_id counts =
-      moe_index(g, "tokens_per_expert", DTYPE_INT64, balanced_sequences(s), m->experts);
+      graph_constant(g, "tokens_per_expert", DTYPE_INT64, balanced_sequences(s), m->experts);
   graph_node *n = graph_add(g, &operator_count_choices);
   n->dims[COUNT_TOKENS] = m->tokens;
   n->dims[COUNT_EXPERTS] = m->experts;

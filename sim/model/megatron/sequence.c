@@ -9,8 +9,7 @@
 static graph_node *sequence_step(graph *g, const struct operator_kind *kind, tensor_id x,
                                  tensor_id y)
 {
-  graph_node *n = graph_add(g, kind);
-  node_input(n, x);
+  graph_node *n = graph_add_of(g, kind, x);
   node_output(n, y);
   return n;
 }
