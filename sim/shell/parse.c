@@ -92,6 +92,12 @@ static bool wrong(parser *p, const char *byte, const char *message)
   return diag_error(p->d, shell_place(p->source, byte), "%s", message);
 }
 
+static void *refused(parser *p, const char *byte, const char *message)
+{
+  wrong(p, byte, message);
+  return NULL;
+}
+
 /* ---- characters ---- */
 
 static char peek(const parser *p, size_t ahead)
@@ -108,6 +114,12 @@ static bool looking_at(const parser *p, const char *text)
 static bool ends_word(char c)
 {
   return c == '\0' || strchr(" \t\n|&;()<>", c) != NULL;
+}
+
+/* skip_quotes takes what it begins. */
+static bool begins_quotes(char c)
+{
+  return c != '\0' && strchr("'\"`$\\", c) != NULL;
 }
 
 static bool is_name_start(char c)
@@ -198,31 +210,28 @@ static bool skip_single(parser *p)
   return true;
 }
 
-/* $'...', at the quote. */
-static bool skip_escaped_quotes(parser *p)
+/* $'...' or `...`, at its first quote: a backslash takes the character after it along. */
+static bool skip_escaped(parser *p, const char *message)
 {
   const char *opened = p->p++;
   while (p->p < p->end) {
-    if (*p->p == '\'') {
+    if (*p->p == *opened) {
       p->p++;
       return true;
     }
     p->p += *p->p == '\\' && p->p + 1 < p->end ? 2 : 1;
   }
-  return wrong(p, opened, "this ' does not end; expected another '");
+  return wrong(p, opened, message);
+}
+
+static bool skip_escaped_quotes(parser *p)
+{
+  return skip_escaped(p, "this ' does not end; expected another '");
 }
 
 static bool skip_backquotes(parser *p)
 {
-  const char *opened = p->p++;
-  while (p->p < p->end) {
-    if (*p->p == '`') {
-      p->p++;
-      return true;
-    }
-    p->p += *p->p == '\\' && p->p + 1 < p->end ? 2 : 1;
-  }
-  return wrong(p, opened, "this ` does not end; expected another `");
+  return skip_escaped(p, "this ` does not end; expected another `");
 }
 
 static bool deeper(parser *p)
@@ -242,7 +251,7 @@ static bool skip_brackets(parser *p)
   do {
     if (p->p == p->end) return wrong(p, opened, "this ( does not end; expected a )");
     char c = *p->p;
-    if (c == '\'' || c == '"' || c == '`' || c == '$' || c == '\\') {
+    if (begins_quotes(c)) {
       if (!skip_quotes(p)) return false;
       continue;
     }
@@ -335,7 +344,7 @@ static bool skip_parameter(parser *p, bool in_quotes)
     char c = *p->p;
     if (c == '\'' && in_quotes) {
       p->p++;
-    } else if (c == '\'' || c == '"' || c == '`' || c == '$' || c == '\\') {
+    } else if (begins_quotes(c)) {
       if (!skip_quotes(p)) return false;
     } else {
       p->p++;
@@ -382,7 +391,7 @@ static bool skip_double(parser *p)
   return wrong(p, opened, "this \" does not end; expected another \"");
 }
 
-/* Any of ' " ` $ \ outside double quotes. */
+/* Outside double quotes. */
 static bool skip_quotes(parser *p)
 {
   switch (*p->p) {
@@ -474,7 +483,7 @@ static bool parse_word(parser *p, raw_word *w)
     char c = *p->p;
     if (at_joined_line(p)) {
       p->p += 2;
-    } else if (c == '\'' || c == '"' || c == '`' || c == '$' || c == '\\') {
+    } else if (begins_quotes(c)) {
       if (!skip_quotes(p)) return false;
     } else if (c == '(' && is_assignment_head(w->start, p->p) && !p->is_list) {
       if (!parse_array(p, w)) return false;
@@ -533,6 +542,13 @@ static bool at_reserved(const parser *p, const char *word)
   return looking_at(p, word) && ends_word(peek(p, length));
 }
 
+static bool take_reserved(parser *p, const char *word)
+{
+  bool is_here = at_reserved(p, word);
+  if (is_here) p->p += strlen(word);
+  return is_here;
+}
+
 static bool at_any(const parser *p, const char *const *words)
 {
   for (; *words != NULL; words++) {
@@ -544,10 +560,8 @@ static bool at_any(const parser *p, const char *const *words)
 
 static bool expect(parser *p, const char *word, const char *opened, const char *of)
 {
-  if (!at_reserved(p, word))
-    return diag_error(p->d, shell_place(p->source, opened), "this %s has no %s", of, word);
-  p->p += strlen(word);
-  return true;
+  return take_reserved(p, word) ||
+         diag_error(p->d, shell_place(p->source, opened), "this %s has no %s", of, word);
 }
 
 /* The delimiter of a here-document without its quotes. */
@@ -697,11 +711,9 @@ static shell_node *parse_if(parser *p)
     if (body == NULL) return NULL;
     *PUSH(p, &list) = condition;
     *PUSH(p, &list) = body;
-    if (!at_reserved(p, "elif")) break;
-    p->p += strlen("elif");
+    if (!take_reserved(p, "elif")) break;
   }
-  if (at_reserved(p, "else")) {
-    p->p += strlen("else");
+  if (take_reserved(p, "else")) {
     shell_node *body = parse_list(p, fi);
     if (body == NULL) return NULL;
     *PUSH(p, &list) = body;
@@ -715,9 +727,8 @@ static shell_node *parse_body(parser *p, const char *opened, const char *of)
   skip_blanks(p);
   if (peek(p, 0) == ';') p->p++;
   if (!skip_lines(p)) return NULL;
-  bool braces = at_reserved(p, "{");
+  bool braces = take_reserved(p, "{");
   if (!braces && !expect(p, "do", opened, of)) return NULL;
-  p->p += braces;
   shell_node *body = parse_list(p, braces ? close : done);
   return body != NULL && expect(p, braces ? "}" : "done", opened, of) ? body : NULL;
 }
@@ -727,6 +738,15 @@ static shell_node *one_child(parser *p, shell_node *n, shell_node *child)
   if (child == NULL) return NULL;
   node_list list = { 0 };
   *PUSH(p, &list) = child;
+  return with_children(p, n, list);
+}
+
+static shell_node *two_children(parser *p, shell_node *n, shell_node *left, shell_node *right)
+{
+  if (right == NULL) return NULL;
+  node_list list = { 0 };
+  *PUSH(p, &list) = left;
+  *PUSH(p, &list) = right;
   return with_children(p, n, list);
 }
 
@@ -764,21 +784,16 @@ static shell_node *parse_for(parser *p)
   if (!parse_word(p, PUSH(p, &words))) return NULL;
   if (shell_name_length(words.items[0].start, words.items[0].end) !=
           (uint32_t)(words.items[0].end - words.items[0].start) ||
-      words.items[0].start == words.items[0].end) {
-    wrong(p, opened, "this for needs the name of a variable");
-    return NULL;
-  }
+      words.items[0].start == words.items[0].end)
+    return refused(p, opened, "this for needs the name of a variable");
   if (!skip_lines(p)) return NULL;
-  n->has_list = at_reserved(p, "in");
+  n->has_list = take_reserved(p, "in");
   if (n->has_list) {
-    p->p += strlen("in");
     skip_blanks(p);
     while (!at_separator(p)) {
       if (!parse_word(p, PUSH(p, &words))) return NULL;
-      if (words.items[words.count - 1].start == words.items[words.count - 1].end) {
-        wrong(p, p->p, "unexpected redirection in the list of a for");
-        return NULL;
-      }
+      if (words.items[words.count - 1].start == words.items[words.count - 1].end)
+        return refused(p, p->p, "unexpected redirection in the list of a for");
       skip_blanks(p);
     }
   }
@@ -795,12 +810,7 @@ static shell_node *parse_while(parser *p, node_kind kind, const char *word)
   p->p += strlen(word);
   shell_node *condition = parse_list(p, enders);
   if (condition == NULL) return NULL;
-  shell_node *body = parse_body(p, opened, word);
-  if (body == NULL) return NULL;
-  node_list list = { 0 };
-  *PUSH(p, &list) = condition;
-  *PUSH(p, &list) = body;
-  return with_children(p, n, list);
+  return two_children(p, n, condition, parse_body(p, opened, word));
 }
 
 typedef struct arm_list {
@@ -866,10 +876,7 @@ static shell_node *parse_compound(parser *p);
 static shell_node *parse_function(parser *p)
 {
   shell_node *n = new_node(p, NODE_FUNCTION);
-  if (at_reserved(p, "function")) {
-    p->p += strlen("function");
-    skip_blanks(p);
-  }
+  if (take_reserved(p, "function")) skip_blanks(p);
   n->words = ARENA_ARRAY(p->a, raw_word, 1);
   n->word_count = 1;
   const char *opened = p->p;
@@ -881,16 +888,21 @@ static shell_node *parse_function(parser *p)
   if (peek(p, 0) == '(') {
     p->p++;
     skip_blanks(p);
-    if (peek(p, 0) != ')') {
-      wrong(p, opened, "this function has no ()");
-      return NULL;
-    }
+    if (peek(p, 0) != ')') return refused(p, opened, "this function has no ()");
     p->p++;
   }
   if (!skip_lines(p)) return NULL;
   shell_node *body = parse_compound(p);
   if (body == NULL && diag_ok(p->d)) wrong(p, opened, "this function has no body");
   return one_child(p, n, body);
+}
+
+static size_t blanks_at(const parser *p)
+{
+  size_t count = 0;
+  while (peek(p, count) == ' ' || peek(p, count) == '\t')
+    count++;
+  return count;
 }
 
 /* NAME ( ): a function is defined. */
@@ -902,14 +914,10 @@ static bool at_function(const parser *p)
     q.p++;
   }
   if (q.p == p->p) return false;
-  while (peek(&q, 0) == ' ' || peek(&q, 0) == '\t') {
-    q.p++;
-  }
+  q.p += blanks_at(&q);
   if (peek(&q, 0) != '(') return false;
   q.p++;
-  while (peek(&q, 0) == ' ' || peek(&q, 0) == '\t') {
-    q.p++;
-  }
+  q.p += blanks_at(&q);
   return peek(&q, 0) == ')';
 }
 
@@ -942,7 +950,7 @@ static bool parse_regex(parser *p, raw_word *w)
   while (p->p < p->end && (open > 0 || strchr(" \t\n", *p->p) == NULL)) {
     char c = *p->p;
     if (c == '\n') break;
-    if (c == '\'' || c == '"' || c == '`' || c == '$' || c == '\\') {
+    if (begins_quotes(c)) {
       if (!skip_quotes(p)) return false;
       continue;
     }
@@ -1000,30 +1008,21 @@ static shell_node *parse_test_leaf(parser *p)
     } else if (!parse_word(p, w)) {
       return NULL;
     }
-    if (w->start == w->end) {
-      wrong(p, p->p, "unexpected character in [[ ]]");
-      return NULL;
-    }
+    if (w->start == w->end) return refused(p, p->p, "unexpected character in [[ ]]");
   }
   n->words = words.items;
   n->word_count = words.count;
   n->end = p->p;
-  if (words.count == 0 || words.count > 3) {
-    wrong(p, n->start, "this is no condition of [[ ]]");
-    return NULL;
-  }
+  if (words.count == 0 || words.count > 3)
+    return refused(p, n->start, "this is no condition of [[ ]]");
   return n;
 }
 
 static shell_node *joined(parser *p, node_kind kind, shell_node *left, shell_node *right)
 {
-  if (right == NULL) return NULL;
   shell_node *n = new_node(p, kind);
-  node_list list = { 0 };
-  *PUSH(p, &list) = left;
-  *PUSH(p, &list) = right;
   n->start = left->start;
-  return with_children(p, n, list);
+  return two_children(p, n, left, right);
 }
 
 static shell_node *parse_test_and(parser *p)
@@ -1119,10 +1118,9 @@ static shell_node *parse_command(parser *p)
 static shell_node *parse_pipeline(parser *p)
 {
   skip_blanks(p);
-  if (at_reserved(p, "time")) {
-    p->p += strlen("time");
+  if (take_reserved(p, "time")) {
     skip_blanks(p);
-    if (at_reserved(p, "-p")) p->p += 2;
+    take_reserved(p, "-p");
     skip_blanks(p);
   }
   if (peek(p, 0) == '!' && ends_word(peek(p, 1))) {
