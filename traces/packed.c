@@ -1,16 +1,11 @@
 #include "traces/packed.h"
 
 #include <assert.h>
-#include <string.h>
 #include <zlib.h>
 
-enum { PIECE_BYTES = 1 << 16, GZIP_WINDOW_BITS = 15 + 16 };
+#include "sim/base/text.h"
 
-static bool ends_with(const char *text, const char *end)
-{
-  size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && strcmp(text + length - tail, end) == 0;
-}
+enum { PIECE_BYTES = 1 << 16, GZIP_WINDOW_BITS = 15 + 16 };
 
 bool packed_open(packed_file *p, const char *path, diag *d)
 {

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "sim/base/text.h"
+
 typedef enum variable_kind {
   VARIABLE_SWITCH, /* 0 or 1 */
   VARIABLE_NUMBER,
@@ -52,7 +54,7 @@ static const char *expandable_segments(const char *value)
     return "false";
   }
   found += strlen(name);
-  return strncmp(found, "True", 4) == 0 || strncmp(found, "true", 4) == 0 ? "true" : "false";
+  return begins_with(found, "True") || begins_with(found, "true") ? "true" : "false";
 }
 
 /* The value of the key. NULL: none, or, if `wanted` is set, an error. */

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "sim/base/text.h"
+
 #define V SOFTWARE_VERSION
 
 /*
@@ -69,7 +71,7 @@ static bool read_date(const char *name, int *year, int *month)
   const char *tag = "pytorch:";
 
   image = image == NULL ? name : image + 1;
-  if (strncmp(image, tag, strlen(tag)) != 0) {
+  if (!begins_with(image, tag)) {
     return false;
   }
   image += strlen(tag);

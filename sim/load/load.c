@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "sim/base/file.h"
+#include "sim/base/text.h"
 #include "sim/config/axolotl/axolotl.h"
 #include "sim/config/hf/hf_config.h"
 #include "sim/config/key_table.h"
@@ -242,9 +243,7 @@ static bool sets_world_size(const load_options *o)
 {
   static const char key[] = "world_size=", full[] = "parallel.world_size=";
   for (uint32_t i = 0; i < o->set_count; i++) {
-    if (strncmp(o->sets[i], key, sizeof key - 1) == 0 ||
-        strncmp(o->sets[i], full, sizeof full - 1) == 0)
-      return true;
+    if (begins_with(o->sets[i], key) || begins_with(o->sets[i], full)) return true;
   }
   return false;
 }

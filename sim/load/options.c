@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/terminal.h"
+#include "sim/base/text.h"
 #include "sim/base/wrap.h"
 #include "sim/config/key_table.h"
 #include "sim/text/scalar.h"
@@ -103,7 +104,7 @@ static void print_head(const char *head, bool narrow, arena *a)
 {
   while (narrow && *head != '\0') {
     size_t length = strcspn(head, "\n");
-    bool is_words = length > 0 && *head != ' ' && strncmp(head, "usage:", 6) != 0;
+    bool is_words = length > 0 && *head != ' ' && !begins_with(head, "usage:");
     const char *end = strstr(head, "\n\n");
     while (is_words && end != NULL && head + length < end && head[length + 1] != ' ')
       length += 1 + strcspn(head + length + 1, "\n");

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "sim/base/file.h"
+#include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "sim/machine/call_time.h"
 #include "sim/machine/link_share.h"
@@ -123,12 +124,6 @@ static size_t section_keys(const char *section, const char **names)
 }
 
 /* ---- values ---- */
-
-static bool ends_with(const char *text, const char *end)
-{
-  size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && strcmp(text + length - tail, end) == 0;
-}
 
 /* With these limits, int64_t holds the total of a host that takes 10 ms for each op, for as many
  * ops as settings allow. */
@@ -264,13 +259,13 @@ static bool check_machine(const text_node *top, const machine *m, diag *d)
 static bool read_time(const char *text, measured_call *call)
 {
   char *end;
-  if (strncmp(text, " = ", 3) != 0 || strchr("123456789", text[3]) == NULL || text[3] == '\0')
+  if (!begins_with(text, " = ") || strchr("123456789", text[3]) == NULL || text[3] == '\0')
     return false;
   int64_t ns = strtoll(text + 3, &end, 10);
-  if (ns > MEASURED_LIMIT_NS || strncmp(end, " ns", 3) != 0) return false;
+  if (ns > MEASURED_LIMIT_NS || !begins_with(end, " ns")) return false;
   call->ps = ns * PS_PER_NS;
   if (end[3] == '\0') return true;
-  if (strncmp(end + 3, ", ", 2) != 0 || strchr("0123456789", end[5]) == NULL || end[5] == '\0')
+  if (!begins_with(end + 3, ", ") || strchr("0123456789", end[5]) == NULL || end[5] == '\0')
     return false;
   call->slowdown_permille = strtoll(end + 5, &end, 10);
   return call->slowdown_permille <= SLOWDOWN_LIMIT_PERMILLE && strcmp(end, " permille") == 0;

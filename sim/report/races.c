@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/report/json.h"
 #include "sim/report/real_run.h"
 #include "sim/text/json_text.h"
@@ -14,7 +15,7 @@ enum { RACES_SHOWN = 20 };
 /* _ZN2at6native4copyE...: nested names are their length and their letters. */
 const char *kernel_plain_name(const char *symbol, arena *a)
 {
-  if (strncmp(symbol, "_Z", 2) != 0) return symbol;
+  if (!begins_with(symbol, "_Z")) return symbol;
   const char *at = symbol + 2, *name = "";
   at += *at == 'N';
   while (*at >= '1' && *at <= '9') {

@@ -1,6 +1,6 @@
 #include "sim/report/work.h"
 
-#include <string.h>
+#include "sim/base/text.h"
 
 const char *const paint_names[PAINTS] = {
   [PAINT_FORWARD] = "forward",        [PAINT_BACKWARD] = "backward",
@@ -10,12 +10,6 @@ const char *const paint_names[PAINTS] = {
 };
 
 /* ---- which colour ---- */
-
-static bool ends_with(const char *text, const char *ending)
-{
-  size_t length = strlen(text), wanted = strlen(ending);
-  return length >= wanted && strcmp(text + length - wanted, ending) == 0;
-}
 
 /* In a backward phase, kernels of the forward direction compute again. Kernels of no direction (a
  * GEMM) belong to them where they are between two of them. */

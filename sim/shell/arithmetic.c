@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/shell/parts.h"
 
 enum { RECURSION_MOST = 32 };
@@ -178,7 +179,7 @@ static int64_t primary(calculator *c)
   if (!take_place(c, &x)) return fail(c, "expected a number");
   int64_t n = value_of(c, read_place(c, &x));
   blanks(c);
-  bool up = strncmp(c->p, "++", 2) == 0, down = strncmp(c->p, "--", 2) == 0;
+  bool up = begins_with(c->p, "++"), down = begins_with(c->p, "--");
   if (up || down) {
     c->p += 2;
     write_place(c, &x, (int64_t)((uint64_t)n + (up ? 1u : UINT64_MAX)));
@@ -336,7 +337,7 @@ static int64_t assignment(calculator *c)
     blanks(c);
     for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
       const char *o = operators[i];
-      if (strncmp(c->p, o, strlen(o)) != 0 || (o[0] == '=' && c->p[1] == '=')) continue;
+      if (!begins_with(c->p, o) || (o[0] == '=' && c->p[1] == '=')) continue;
       c->p += strlen(o);
       if (c->depth > RECURSION_MOST) return fail(c, "nested too deep");
       c->depth++;

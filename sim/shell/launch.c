@@ -2,6 +2,7 @@
  * else. */
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/shell/parts.h"
 
 /* ---- names ---- */
@@ -26,15 +27,15 @@ static bool is_wrapper(const char *name)
   return is_any(name, names);
 }
 
-static bool ends_with(const char *text, const char *end)
+/* x.py, not .py alone. */
+static bool has_suffix(const char *text, const char *suffix)
 {
-  size_t length = strlen(text), end_length = strlen(end);
-  return length > end_length && strcmp(text + length - end_length, end) == 0;
+  return ends_with(text, suffix) && strlen(text) > strlen(suffix);
 }
 
 static bool is_python(const char *name)
 {
-  return strncmp(name, "python", 6) == 0 || strcmp(name, "pypy3") == 0;
+  return begins_with(name, "python") || strcmp(name, "pypy3") == 0;
 }
 
 /* a.b.c */
@@ -75,7 +76,7 @@ static uint32_t find_entry(const shell_word *words, uint32_t count, bool *is_mod
   *is_module = false;
   for (uint32_t i = 0; i < count; i++) {
     const char *text = words[i].text;
-    if (ends_with(text, ".py") && text[0] != '-') return i;
+    if (has_suffix(text, ".py") && text[0] != '-') return i;
     python = python || is_python(base_name(text));
     bool module = strcmp(text, "-m") == 0 || strcmp(text, "--module") == 0;
     if (module && i + 1 < count && is_module_name(words[i + 1].text)) {
@@ -139,10 +140,10 @@ static bool is_worth(const shell_command *c)
 {
   uint32_t options = 0;
   for (uint32_t i = 0; i < c->count; i++) {
-    options += strncmp(c->words[i].text, "--", 2) == 0;
+    options += begins_with(c->words[i].text, "--");
   }
   const char *first = c->words[0].text;
-  return c->entry < c->count || options >= 3 || strncmp(first, "--", 2) == 0 ||
+  return c->entry < c->count || options >= 3 || begins_with(first, "--") ||
          strchr(first, '=') != NULL;
 }
 
@@ -218,13 +219,13 @@ static flow run_batch_words(evaluator *e, shell_node *n, const field *words, uin
   flow out;
   for (uint32_t i = 0; i < count; i++) {
     const char *shown = shown_text(e, words[i].text);
-    if (strncmp(shown, "--wrap=", 7) == 0)
+    if (begins_with(shown, "--wrap="))
       return run_shell(e, strchr(words[i].text, '=') + 1, node_place(n), NULL, "sbatch", NULL, 0);
     if (strcmp(shown, "--wrap") == 0 && i + 1 < count)
       return run_shell(e, words[i + 1].text, node_place(n), NULL, "sbatch", NULL, 0);
     static const char *const ends[] = { ".sh", ".slurm", ".sbatch", ".batch", ".bash", NULL };
     for (const char *const *end = ends; *end != NULL && shown[0] != '-'; end++) {
-      if (!ends_with(shown, *end)) continue;
+      if (!has_suffix(shown, *end)) continue;
       source_file(e, words[i].text, words + i + 1, count - i - 1, node_place(n), FILE_SUBMITTED,
                   &out);
       return out;
@@ -294,8 +295,8 @@ static flow run_program(evaluator *e, shell_node *n, const field_list *words)
     }
     bool assigns = i > 0 && strchr(text, '=') != NULL && text[0] != '-';
     if (assigns && !take_environment(e, text, words->items[i].at)) return FLOW_EXIT;
-    if (is_python(name) || ends_with(name, ".py")) break;
-    if (i == 0 && ends_with(name, ".sh")) {
+    if (is_python(name) || has_suffix(name, ".py")) break;
+    if (i == 0 && has_suffix(name, ".sh")) {
       flow out;
       source_file(e, words->items[0].text, words->items + 1, words->count - 1, node_place(n),
                   FILE_RUN, &out);

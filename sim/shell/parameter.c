@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/shell/parts.h"
 #include "sim/text/scalar.h"
 
@@ -28,12 +29,6 @@ typedef struct parameter {
 } parameter;
 
 /* ---- values ---- */
-
-static bool ends_with(const char *name, const char *end)
-{
-  size_t length = strlen(name), end_length = strlen(end);
-  return length >= end_length && strcmp(name + length - end_length, end) == 0;
-}
 
 bool shell_is_secret(const char *name)
 {

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/shell/parts.h"
 
 static const char *const foreign_modules[] = {
@@ -27,7 +28,7 @@ static bool is_any_of(const char *text, const char *const *names, size_t count)
 static bool imports_foreign_module(const char *code)
 {
   static const char import[] = "import ";
-  if (strncmp(code, import, sizeof import - 1) != 0) return false;
+  if (!begins_with(code, import)) return false;
   return is_any_of(code + sizeof import - 1, foreign_modules,
                    sizeof foreign_modules / sizeof *foreign_modules);
 }
@@ -39,7 +40,7 @@ bool finds_no_accelerator(evaluator *e, const field *words, uint32_t count)
   size_t programs = sizeof foreign_programs / sizeof *foreign_programs;
   if (is_any_of(name, foreign_programs, programs)) return true;
   bool asks = strcmp(name, "which") == 0 || strcmp(name, "command") == 0;
-  if (!asks && strncmp(name, "python", 6) != 0) return false;
+  if (!asks && !begins_with(name, "python")) return false;
   const char *last = plain_text(e, words[count - 1].text);
   if (last == NULL) return false;
   if (asks) return is_any_of(last, foreign_programs, programs);

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/shell/parts.h"
 #include "sim/text/scalar.h"
 
@@ -112,12 +113,12 @@ void take_launch_option(const shell_word *words, uint32_t count, uint32_t i, con
 static void take_gpus(evaluator *e, const char *option, const char *next)
 {
   static const char per_node[] = "--gpus-per-node", resource[] = "--gres";
-  bool is_resource = strncmp(option, resource, sizeof resource - 1) == 0;
+  bool is_resource = begins_with(option, resource);
   size_t length = is_resource ? sizeof resource - 1 : sizeof per_node - 1;
   if (!is_resource && strncmp(option, per_node, length) != 0) return;
   const char *value = option[length] == '=' ? option + length + 1 : next;
   if ((option[length] != '=' && option[length] != '\0') || value == NULL) return;
-  if (is_resource && strncmp(value, "gpu:", 4) != 0) return;
+  if (is_resource && !begins_with(value, "gpu:")) return;
   const char *colon = strrchr(value, ':');
   e->batch_gpus = colon != NULL ? colon + 1 : value;
   if (!is_resource) e->batch_gpus_per_node = value;

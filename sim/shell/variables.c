@@ -1,6 +1,7 @@
 /* The table of variables. Entries never change; a table is copied by copying its pointers. */
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/shell/parts.h"
 
 static uint32_t find_index(const variable_table *t, const char *name)
@@ -142,7 +143,7 @@ static bool is_set_by_others(const evaluator *e, const char *name)
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (strcmp(names[i], name) == 0) return true;
   }
-  return e->is_batch && strncmp(name, "SLURM_", 6) == 0;
+  return e->is_batch && begins_with(name, "SLURM_");
 }
 
 /* What every job of Slurm's has. */

@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "sim/base/file.h"
+#include "sim/base/text.h"
 #include "sim/machine/call_time.h"
 
 /* ---- which sweep it is ---- */
@@ -88,9 +89,9 @@ static int line_against(const void *line, const void *of)
 static bool check_line(const journal *j, const char *line, int number, arena *a, diag *d)
 {
   const char *own = arena_printf(a, j->format == ROW_JSON ? "{\"sweep\":\"%s\"," : "%s,", j->sweep);
-  if (strncmp(line, own, strlen(own)) == 0) return true;
+  if (begins_with(line, own)) return true;
   const source_pos at = { j->path, number, 1 };
-  bool other = j->format == ROW_CSV || strncmp(line, "{\"sweep\":\"", 10) == 0;
+  bool other = j->format == ROW_CSV || begins_with(line, "{\"sweep\":\"");
   return diag_error(d, at,
                     other ? "it is of a sweep of other settings, or of another machine; "
                             "give another file"

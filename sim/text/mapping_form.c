@@ -1,6 +1,7 @@
 /* A configuration is shell text or a mapping. These functions find out which. */
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/text/yaml_text.h"
 
 static const char *skip_blanks_and_comments(const char *text)
@@ -32,6 +33,6 @@ static bool begins_with_key(const char *text)
 bool text_looks_like_mapping(const char *text)
 {
   text = skip_blanks_and_comments(text);
-  bool document_start = strncmp(text, "---", 3) == 0 && (text[3] == '\n' || text[3] == '\r');
+  bool document_start = begins_with(text, "---") && (text[3] == '\n' || text[3] == '\r');
   return *text == '{' || *text == '%' || document_start || begins_with_key(text);
 }

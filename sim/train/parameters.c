@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim/base/array.h"
+#include "sim/base/text.h"
 #include "sim/residents/rank_parameters.h"
 #include "sim/train/generator.h"
 
@@ -34,22 +35,16 @@ double train_part_initial(const train_part *p, int64_t own)
 
 /* ---- how they begin -------------------------------------------------------------------------- */
 
-static bool ends_in(const char *name, const char *end)
-{
-  size_t length = strlen(name), wanted = strlen(end);
-  return length >= wanted && strcmp(name + length - wanted, end) == 0;
-}
-
 static initial_value initial_of(const settings *s, const char *name, bool is_vector,
                                 int64_t columns)
 {
   double narrow = TRAIN_INIT_DEVIATION / sqrt(2 * (double)s->model.num_layers);
-  bool output = ends_in(name, ".linear_proj.weight") || ends_in(name, ".linear_fc2.weight");
+  bool output = ends_with(name, ".linear_proj.weight") || ends_with(name, ".linear_fc2.weight");
   if (strstr(name, "lora_B") != NULL) return (initial_value){ 0, 0 };
   if (strstr(name, "lora_A") != NULL) return (initial_value){ 1 / sqrt((double)columns), 0 };
   if (!is_vector) return (initial_value){ output ? narrow : TRAIN_INIT_DEVIATION, 0 };
-  bool zero_centred = s->model.apply_layernorm_1p && !ends_in(name, "linear_attn.norm.weight");
-  bool gain = ends_in(name, "weight") && !zero_centred;
+  bool zero_centred = s->model.apply_layernorm_1p && !ends_with(name, "linear_attn.norm.weight");
+  bool gain = ends_with(name, "weight") && !zero_centred;
   return (initial_value){ 0, gain ? 1 : 0 };
 }
 
@@ -79,9 +74,9 @@ static const char *name_in_model(const char *name, int32_t layer, arena *a)
 static const char *name_of_expert(const char *name, uint32_t expert, arena *a)
 {
   static const char module[] = "mlp.experts.", own[] = "local_experts.";
-  assert(strncmp(name, module, sizeof module - 1) == 0);
+  assert(begins_with(name, module));
   const char *rest = name + sizeof module - 1;
-  if (strncmp(rest, own, sizeof own - 1) == 0) rest += sizeof own - 1;
+  if (begins_with(rest, own)) rest += sizeof own - 1;
   return arena_printf(a, "mlp.experts.%u.%s", expert, rest);
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "traces/import/json_pull.h"
 #include "traces/import/readers.h"
 
@@ -104,16 +105,11 @@ static bool read_member(kineto_reader *k, kineto_event *e)
 
 /* ---- what it means ---- */
 
-static bool begins(const char *text, const char *with)
-{
-  return strncmp(text, with, strlen(with)) == 0;
-}
-
 /* "Memcpy DtoH (Device -> Pinned)" */
 static real_span_kind copy_kind(const char *name)
 {
-  if (begins(name, "Memcpy DtoH")) return REAL_D2H;
-  return begins(name, "Memcpy HtoD") ? REAL_H2D : REAL_D2D;
+  if (begins_with(name, "Memcpy DtoH")) return REAL_D2H;
+  return begins_with(name, "Memcpy HtoD") ? REAL_H2D : REAL_D2D;
 }
 
 static real_span_kind kind_of(const kineto_event *e)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "traces/import/readers.h"
 
@@ -214,7 +215,7 @@ static bool take_call(nsight_reader *n, sqlite3_stmt *row)
 static bool take_range(nsight_reader *n, sqlite3_stmt *row)
 {
   const char *name = text_at(n, row, 4);
-  bool op = strncmp(name, "autograd::", 10) == 0 || strncmp(name, "aten::", 6) == 0;
+  bool op = begins_with(name, "autograd::") || begins_with(name, "aten::");
   return put(n, row, op ? REAL_OP : REAL_ANNOTATION, thread_at(n, row), name, -1);
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "traces/import/readers.h"
 #include "traces/record.h"
@@ -17,7 +18,7 @@ static real_span_kind kind_of(const trace_op *o)
   if (strcmp(o->kind, "d2h") == 0) return REAL_D2H;
   if (strcmp(o->kind, "h2d") == 0) return REAL_H2D;
   /* Files are written and read by a thread of the host. */
-  return strncmp(o->kind, "disk", 4) == 0 ? REAL_ANNOTATION : REAL_KERNEL;
+  return begins_with(o->kind, "disk") ? REAL_ANNOTATION : REAL_KERNEL;
 }
 
 static void take_op(real_run *r, const trace_op *o)

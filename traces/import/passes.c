@@ -12,8 +12,8 @@
  */
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "traces/import/call_table.h"
 #include "traces/import/classes.h"
@@ -86,21 +86,16 @@ static bool is_backward(const finder *f, uint32_t thread, int64_t at_ns)
 
 /* ---- collecting ---- */
 
-static bool begins(const char *text, const char *with)
-{
-  return strncmp(text, with, strlen(with)) == 0;
-}
-
 static bool is_border(const char *name)
 {
-  return begins(name, "nccl:send") || begins(name, "nccl:recv") ||
-         begins(name, "enumerate(DataLoader)");
+  return begins_with(name, "nccl:send") || begins_with(name, "nccl:recv") ||
+         begins_with(name, "enumerate(DataLoader)");
 }
 
 static void note_host(finder *f, uint32_t span)
 {
   const real_span *s = &f->run->spans.items[span];
-  if (s->kind == REAL_OP && begins(s->name, "autograd::engine::evaluate_function"))
+  if (s->kind == REAL_OP && begins_with(s->name, "autograd::engine::evaluate_function"))
     *ARRAY_PUSH(&f->backwards) = (stretch){ s->track, s->begin_ns, s->end_ns };
   if (s->kind == REAL_ANNOTATION && is_border(s->name)) *ARRAY_PUSH(&f->borders) = s->begin_ns;
 }

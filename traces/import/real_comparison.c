@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "traces/import/align_copies.h"
 #include "traces/import/compare_waits.h"
@@ -247,7 +248,7 @@ static int64_t idle_of(const op_range *ops, int64_t step_ps)
 
 static bool is_copy_op(const trace_op *o)
 {
-  return is(o->kind, "d2h") || is(o->kind, "h2d") || strncmp(o->kind, "disk", 4) == 0;
+  return is(o->kind, "d2h") || is(o->kind, "h2d") || begins_with(o->kind, "disk");
 }
 
 static void compare_times(real_comparison *c, const op_range *ops)

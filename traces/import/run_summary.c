@@ -1,8 +1,8 @@
 #include "traces/import/run_summary.h"
 
 #include <assert.h>
-#include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/base/units.h"
 
 enum { SHARED_LEAST_BYTES = 64 * 1024 };
@@ -231,7 +231,7 @@ static void summarize_copies(run_summary *to, arena *a)
 
 static bool is_step(const real_span *s)
 {
-  return s->kind == REAL_ANNOTATION && strncmp(s->name, "ProfilerStep#", 13) == 0;
+  return s->kind == REAL_ANNOTATION && begins_with(s->name, "ProfilerStep#");
 }
 
 static void find_steps(run_summary *to, arena *a)

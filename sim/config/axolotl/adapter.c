@@ -1,6 +1,7 @@
 /* LoRA and QLoRA in an Axolotl file (utils/schemas/peft.py, loaders/adapter.py, loaders/model.py). */
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/config/axolotl/parts.h"
 #include "sim/config/foreign_messages.h"
 #include "sim/config/key_table.h"
@@ -49,7 +50,7 @@ static const char *linear_of(const char *name)
 {
   static const char *const parts[] = { "self_attn.", "mlp.", "feed_forward." };
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-    if (strncmp(name, parts[i], strlen(parts[i])) == 0) return name + strlen(parts[i]);
+    if (begins_with(name, parts[i])) return name + strlen(parts[i]);
   return name;
 }
 

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/config/axolotl/parts.h"
 #include "sim/config/foreign_keys.h"
 #include "sim/config/foreign_messages.h"
@@ -34,7 +35,7 @@ static bool has_members(const char *name)
 static bool is_handed_on(const char *name)
 {
   static const char mapping[] = "gradient_checkpointing_kwargs.";
-  return strncmp(name, mapping, sizeof mapping - 1) == 0;
+  return begins_with(name, mapping);
 }
 
 /* Axolotl's schema drops keys that it does not have, so they change nothing. A name that nearly
@@ -90,8 +91,7 @@ static const struct plugin_keys {
 static const char *missing_plugin(const axolotl_reader *r, const char *name)
 {
   for (size_t i = 0; i < sizeof plugin_keys / sizeof *plugin_keys; i++)
-    if (strncmp(name, plugin_keys[i].prefix, strlen(plugin_keys[i].prefix)) == 0 &&
-        !axolotl_has_plugin(r, plugin_keys[i].plugin))
+    if (begins_with(name, plugin_keys[i].prefix) && !axolotl_has_plugin(r, plugin_keys[i].plugin))
       return plugin_keys[i].path;
   return NULL;
 }
@@ -121,7 +121,7 @@ static bool apply(const axolotl_reader *r, const text_node *n, const char *name)
 /* accelerate's prefix, which Axolotl takes off too (check_fsdp_config_kwargs_prefix). */
 static const char *without_prefix(const char *name)
 {
-  bool prefixed = strncmp(name, "fsdp_", 5) == 0 && strcmp(name, "fsdp_version") != 0;
+  bool prefixed = begins_with(name, "fsdp_") && strcmp(name, "fsdp_version") != 0;
   return prefixed ? name + 5 : name;
 }
 

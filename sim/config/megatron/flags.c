@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "sim/base/text.h"
 #include "sim/config/foreign_messages.h"
 #include "sim/text/scalar.h"
 #include "sim/text/suggest.h"
@@ -233,7 +234,7 @@ static bool condition_holds(const applying *p, const char *condition)
   assert(flag != MEGATRON_FLAG_UNKNOWN);
   uint32_t last = p->last[flag];
   bool given = last != 0 && !switched_off(&megatron_flags[flag], p->uses->items[last - 1].value);
-  return strncmp(condition, " if ", 4) == 0 ? given : !given;
+  return begins_with(condition, " if ") ? given : !given;
 }
 
 /* One "section.key=text condition". */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "sim/base/array.h"
+#include "sim/base/text.h"
 #include "sim/config/environment.h"
 #include "sim/config/megatron/args_parts.h"
 #include "sim/config/megatron/entry_points.h"
@@ -230,8 +231,7 @@ static void take_alternatives(shell_reader *p, const shell_word *w)
     for (const char *text = w->unknown->alternatives[i]; *text != '\0';) {
       size_t length = strcspn(text, " \t\n");
       const char *word = arena_strndup(r->a, text, strcspn(text, " \t\n="));
-      uint32_t index =
-          strncmp(word, "--", 2) == 0 ? megatron_flag_find(word) : MEGATRON_FLAG_UNKNOWN;
+      uint32_t index = begins_with(word, "--") ? megatron_flag_find(word) : MEGATRON_FLAG_UNKNOWN;
       if (index != MEGATRON_FLAG_UNKNOWN && megatron_flags[index].effect.kind != FLAG_IGNORED) {
         hanging_add(&p->hanging, w->unknown, megatron_flags[index].name, r->a);
       }
@@ -342,7 +342,7 @@ static bool take_option(shell_reader *p)
   size_t length = strcspn(w->text, "=");
   const char *name = arena_strndup(p->r->a, w->text, length);
   uint32_t index = megatron_flag_find(name);
-  if (index == MEGATRON_FLAG_UNKNOWN || strncmp(name, "--", 2) != 0) {
+  if (index == MEGATRON_FLAG_UNKNOWN || !begins_with(name, "--")) {
     return skip_unknown(p, name, w->at);
   }
   flag_use use = { .flag = index, .value = "", .at = w->at, .value_at = w->at };
@@ -402,7 +402,7 @@ static bool is_megatron_option(const char *text)
 {
   char name[80];
   size_t length = strcspn(text, "=");
-  if (strncmp(text, "--", 2) != 0 || length >= sizeof name || find_launcher_option(text) != NULL) {
+  if (!begins_with(text, "--") || length >= sizeof name || find_launcher_option(text) != NULL) {
     return false;
   }
   memcpy(name, text, length);

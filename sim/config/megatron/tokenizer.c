@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "sim/base/text.h"
+
 typedef struct tokenizer {
   const char *type;  /* "": any */
   const char *model; /* a part of the name of --tokenizer-model, in small letters; "": any */
@@ -58,16 +60,10 @@ static int64_t size_of(const char *type, const char *model)
   return UNSET;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-  size_t length = strlen(text), of_end = strlen(end);
-  return length >= of_end && strcmp(text + length - of_end, end) == 0;
-}
-
 /* BERT's vocabulary is a list of words; the default tokenizer of GPT reads JSON. */
 static bool is_bert(const flag_use *type, const flag_use *vocabulary)
 {
-  return type != NULL ? strncmp(type->value, "BertWordPiece", 13) == 0
+  return type != NULL ? begins_with(type->value, "BertWordPiece")
                       : vocabulary != NULL && ends_with(vocabulary->value, ".txt");
 }
 

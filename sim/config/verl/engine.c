@@ -6,12 +6,13 @@
  */
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/config/verl/parts.h"
 
 static const verl_given *below(const verl_reader *r, const char *prefix)
 {
   for (uint32_t i = 0; i < r->given.count; i++) {
-    if (strncmp(r->given.items[i].name, prefix, strlen(prefix)) == 0) {
+    if (begins_with(r->given.items[i].name, prefix)) {
       return &r->given.items[i];
     }
   }
@@ -25,7 +26,7 @@ static bool is_verls(const char *word, size_t length)
                                      "_self_" };
 
   for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
-    if (strncmp(word, own[i], strlen(own[i])) == 0) {
+    if (begins_with(word, own[i])) {
       return true;
     }
   }

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/config/foreign_keys.h"
 #include "sim/config/foreign_messages.h"
 #include "sim/config/verl/parts.h"
@@ -100,7 +101,7 @@ static bool is_empty(const char *value)
  * read. */
 static bool is_reference(const char *value)
 {
-  return strncmp(value, "${", 2) == 0;
+  return begins_with(value, "${");
 }
 
 /* Hydra reads null as YAML does; a key's default counts. */

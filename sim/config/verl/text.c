@@ -1,6 +1,7 @@
 /* The two forms of a verl configuration: nested YAML, and overrides in shell text. */
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/config/training_command.h"
 #include "sim/config/verl/parts.h"
 #include "sim/shell/shell.h"
@@ -129,7 +130,7 @@ static uint32_t count_overrides(const shell_command *c)
     const char *name;
     for (size_t j = 0;
          override_name(c->words[i].text, &name) > 0 && j < sizeof parts / sizeof *parts; j++) {
-      count += strncmp(name, parts[j], strlen(parts[j])) == 0;
+      count += begins_with(name, parts[j]);
     }
   }
   return count;
@@ -137,7 +138,7 @@ static uint32_t count_overrides(const shell_command *c)
 
 static command_fit fit_of(const shell_command *c)
 {
-  bool own_module = c->entry < c->count && strncmp(c->words[c->entry].text, "verl.", 5) == 0;
+  bool own_module = c->entry < c->count && begins_with(c->words[c->entry].text, "verl.");
 
   return count_overrides(c) >= (own_module ? 1 : 2) && c->entry < c->count ? COMMAND_TRAINS
                                                                            : COMMAND_OTHER;

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/config/verl/parts.h"
 
 enum { BOTH = 1 << VERL_SFT | 1 << VERL_SFT_ENGINE };
@@ -47,11 +48,6 @@ static const struct {
   { BOTH, "data.max_response_length", "1024" },
 };
 
-static bool starts(const char *name, const char *with)
-{
-  return strncmp(name, with, strlen(with)) == 0;
-}
-
 /* An SFT trainer has no actor; only the older one names its model partial_pretrain. */
 static verl_trainer trainer_of(const verl_reader *r)
 {
@@ -61,14 +57,14 @@ static verl_trainer trainer_of(const verl_reader *r)
 
   for (uint32_t i = 0; i < r->given.count; i++) {
     const char *name = r->given.items[i].name;
-    if (starts(name, "actor_rollout_ref.")) {
+    if (begins_with(name, "actor_rollout_ref.")) {
       return VERL_PPO;
     }
     if (strcmp(name, "model.partial_pretrain") == 0) {
       return VERL_SFT;
     }
     for (size_t k = 0; k < sizeof of_engine / sizeof of_engine[0]; k++) {
-      found = starts(name, of_engine[k]) ? VERL_SFT_ENGINE : found;
+      found = begins_with(name, of_engine[k]) ? VERL_SFT_ENGINE : found;
     }
   }
   return found;
@@ -95,7 +91,7 @@ static const char *actors_name(const verl_reader *r, const char *name)
   for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++) {
     size_t length = strlen(renamed[i].name);
     bool whole = renamed[i].name[length - 1] != '.';
-    if ((renamed[i].trainers >> r->trainer & 1) != 0 && starts(name, renamed[i].name) &&
+    if ((renamed[i].trainers >> r->trainer & 1) != 0 && begins_with(name, renamed[i].name) &&
         (!whole || name[length] == '\0')) {
       return arena_printf(r->a, "%s%s", renamed[i].actors, name + length);
     }
@@ -136,7 +132,7 @@ void verl_find_trainer(verl_reader *r)
   const char *prefix = engine_prefix(r);
   for (uint32_t i = 0; i < r->given.count; i++) {
     verl_given *g = &r->given.items[i];
-    if (starts(g->name, "engine.")) {
+    if (begins_with(g->name, "engine.")) {
       g->name = arena_printf(r->a, "%s%s", prefix, g->name + strlen("engine."));
     } else if (strcmp(g->name, "engine") == 0) {
       g->name = ACTOR "strategy"; /* Hydra's choice of the group */

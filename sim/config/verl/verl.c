@@ -1,9 +1,8 @@
 /* What a verl configuration asks of the actor's update step. */
 #include "sim/config/verl/verl.h"
 
-#include <string.h>
-
 #include "sim/base/file.h"
+#include "sim/base/text.h"
 #include "sim/config/verl/parts.h"
 
 /* EasyR1 is a fork of verl with a trainer of its own, whose actor is worker.actor. */
@@ -12,7 +11,7 @@ static bool refuse_forks(const verl_reader *r)
   static const char actor[] = "worker.actor.";
   for (uint32_t i = 0; i < r->given.count; i++) {
     const verl_given *g = &r->given.items[i];
-    if (strncmp(g->name, actor, sizeof actor - 1) == 0) {
+    if (begins_with(g->name, actor)) {
       return diag_error(r->d, g->at,
                         "%s is a key of EasyR1's trainer, which is not read; verl's own trainer "
                         "has actor_rollout_ref.actor",

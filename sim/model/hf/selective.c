@@ -15,6 +15,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/operators/hf.h"
 
 /* addmm reads the bias after the two factors; dims of a linear. */
@@ -37,7 +38,7 @@ static bool is_left(const settings *s, const graph *g, int32_t layer, const grap
   if (s->derived.layer_recomputes_mlp != NULL && tensor_storage(g, n->outputs[0]) == out)
     return false;
   const bool *keeps = s->derived.layer_keeps_mlp;
-  bool of_mlp = strncmp(g->sites.items[n->site].module, "mlp.", strlen("mlp.")) == 0;
+  bool of_mlp = begins_with(g->sites.items[n->site].module, "mlp.");
   bool is_last = n->kind == &operator_hf_linear && n->dims[LINEAR_OUTPUTS] == s->model.hidden_size;
 
   return keeps == NULL || !of_mlp || (keeps[layer] && !is_last);
