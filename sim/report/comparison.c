@@ -155,24 +155,15 @@ void comparison_table(const comparison *c, FILE *out, arena *a)
 
 /* ---- for programs ---- */
 
-static void sets_member(FILE *out, const candidate *tried)
-{
-  fprintf(out, "\"set\": [");
-  for (uint32_t i = 0; i < tried->set_count; i++) {
-    fputs(i == 0 ? "" : ", ", out);
-    json_string(out, tried->sets[i]);
-  }
-  fprintf(out, "], ");
-}
-
 static void row_object(FILE *out, const comparison *c, const comparison_row *r)
 {
-  fprintf(out, "    {\"name\": ");
-  json_string(out, r->tried.name);
-  fprintf(out, ", \"system\": \"%s\", \"recompute_granularity\": \"%s\", ",
+  fputs("    {", out);
+  json_member(out, "name", r->tried.name);
+  fprintf(out, ", \"system\": \"%s\", \"recompute_granularity\": \"%s\", \"set\": ",
           offload_systems[r->tried.system].name,
           choice_word(KEY_recompute_recompute_granularity, r->tried.recompute));
-  sets_member(out, &r->tried);
+  json_strings(out, r->tried.sets, r->tried.set_count);
+  fputs(", ", out);
   bytes_member(out, "allocated_peak_bytes", r->peak_bytes);
   bytes_member(out, "saving_bytes", r->saving_bytes);
   seconds_member(out, "step_time_s", r->step_ps, ", ");

@@ -132,12 +132,7 @@ static void put_INT(FILE *out, int64_t value)
 
 static void put_LIST(FILE *out, name_list value)
 {
-  fputc('[', out);
-  for (uint32_t i = 0; i < value.count; i++) {
-    fputs(i == 0 ? "" : ", ", out);
-    json_string(out, value.names[i]);
-  }
-  fputc(']', out);
+  json_strings(out, value.names, value.count);
 }
 
 static void put_CHOICES(FILE *out, setting_key key, choice_list value)
@@ -208,12 +203,9 @@ static void suggestion_object(FILE *out, const prediction *p, const suggestion *
 {
   fprintf(out, "    {\"name\": ");
   json_string(out, s->tried.name);
-  fprintf(out, ", \"set\": [");
-  for (uint32_t i = 0; i < s->tried.set_count; i++) {
-    fputs(i == 0 ? "" : ", ", out);
-    json_string(out, s->tried.sets[i]);
-  }
-  fprintf(out, "], \"fits\": %s, ", s->short_of.cause == SHORT_OF_NOTHING ? "true" : "false");
+  fputs(", \"set\": ", out);
+  json_strings(out, s->tried.sets, s->tried.set_count);
+  fprintf(out, ", \"fits\": %s, ", s->short_of.cause == SHORT_OF_NOTHING ? "true" : "false");
   fprintf(out, "\"safe\": %s, \"first_error\": ", s->unsafe.kind == NULL ? "true" : "false");
   error_object(out, &s->unsafe);
   fputs(", ", out);

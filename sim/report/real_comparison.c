@@ -364,12 +364,6 @@ void real_comparison_table(const real_comparison *c, FILE *out, arena *a)
 
 /* ==== for programs ==== */
 
-static void text_member(FILE *out, const char *key, const char *text)
-{
-  fprintf(out, "\"%s\": ", key);
-  json_string(out, text);
-}
-
 static void json_times(FILE *out, const char *key, const int64_t ps[SIDES])
 {
   fprintf(out, "\"%s\": {", key);
@@ -414,7 +408,7 @@ static void json_copy(const real_comparison *c, const compared_copy *copy, FILE 
   if (copy->op != REAL_NONE) {
     const trace_op *o = &c->predicted.record->ops.items[copy->op];
     fprintf(out, ", \"op\": %" PRIu32 ", \"layer\": %" PRId32 ", ", o->op, o->layer);
-    text_member(out, "module", o->module);
+    json_member(out, "module", o->module);
   }
   if (copy->span != REAL_NONE) {
     const real_span *s = &c->measured.run->spans.items[copy->span];
@@ -473,16 +467,16 @@ static void json_owner(const real_comparison *c, const block_owner *o, FILE *out
   fprintf(out, "{\"side\": \"%s\", \"blocks\": %" PRIu32 ", ", sides[o->predicted == NULL],
           o->count);
   if (o->predicted != NULL) {
-    text_member(out, "module", o->predicted->module);
+    json_member(out, "module", o->predicted->module);
     fputs(", ", out);
-    text_member(out, "tensor", o->predicted->tensor);
+    json_member(out, "tensor", o->predicted->tensor);
   } else if (o->frame == REAL_NONE) {
     fputs("\"file\": null", out);
   } else {
     const real_frame *f = &c->measured.run->frames.items[o->frame];
-    text_member(out, "file", f->file);
+    json_member(out, "file", f->file);
     fprintf(out, ", \"line\": %" PRIu32 ", ", f->line);
-    text_member(out, "function", f->function);
+    json_member(out, "function", f->function);
   }
   fputc('}', out);
 }
@@ -549,7 +543,7 @@ static void json_wait(const real_comparison *c, const compared_copy *copy, wait_
           ", \"op\": %" PRIu32 ", \"layer\": %" PRId32 ", ",
           direction, wait_order_name(order), wait_finding_name(copy->wait[order]), copy->bytes,
           o->op, o->layer);
-  text_member(out, "module", o->module);
+  json_member(out, "module", o->module);
   if (order == WAIT_AFTER) {
     json_awaited(c, "pass_predicted", copy->awaited[SIDE_PREDICTED], out);
     json_awaited(c, "pass_measured", copy->awaited[SIDE_MEASURED], out);
@@ -601,9 +595,9 @@ static void json_speed(const real_comparison *c, FILE *out)
 void real_comparison_json(const real_comparison *c, const gate_list *g, FILE *out)
 {
   fputs("{\n  \"format_version\": 1,\n  ", out);
-  text_member(out, "scenario", c->predicted.record->header.scenario);
+  json_member(out, "scenario", c->predicted.record->header.scenario);
   fprintf(out, ",\n  \"rank\": %" PRIu32 ",\n  ", c->predicted.rank);
-  text_member(out, "sources", c->measured.run->sources);
+  json_member(out, "sources", c->measured.run->sources);
   fprintf(out, ",\n  \"same_passes\": %s,\n  \"same_copies\": %s,\n  \"waits_resolved\": %s,\n  ",
           c->same_passes ? "true" : "false", c->same_copies ? "true" : "false",
           c->measured.run->waits_are_resolved ? "true" : "false");

@@ -236,12 +236,6 @@ void real_run_table(const run_summary *s, const run_memory *memory, FILE *out, a
 
 /* ==== for programs ==== */
 
-static void text_member(FILE *out, const char *key, const char *text)
-{
-  fprintf(out, "\"%s\": ", key);
-  json_string(out, text);
-}
-
 static void time_member(FILE *out, const char *key, int64_t ns)
 {
   fprintf(out, "\"%s\": ", key);
@@ -264,9 +258,9 @@ static void json_stream(FILE *out, const run_summary *s, uint32_t i)
   const stream_summary *from = &s->streams[i];
   const real_track *t = &s->run->streams.items[i];
   fprintf(out, "{\"stream\": %" PRId64 ", \"device\": %" PRId64 ", ", t->id, t->process);
-  text_member(out, "name", t->name);
+  json_member(out, "name", t->name);
   fputs(", ", out);
-  text_member(out, "role", stream_role_name(from->role));
+  json_member(out, "role", stream_role_name(from->role));
   fprintf(out,
           ", \"kernels\": %" PRIu32 ", \"memsets\": %" PRIu32 ", \"device_copies\": %" PRIu32
           ", \"waits\": %" PRIu32 ", ",
@@ -308,9 +302,9 @@ static void json_owner(FILE *out, const real_run *r, const memory_owner *o)
   for (uint32_t i = 0; o->frame != REAL_NONE && i < stack->count; i++) {
     const real_frame *f = &r->frames.items[r->frame_numbers.items[stack->first + i]];
     fputs(i > 0 ? ", {" : "{", out);
-    text_member(out, "file", f->file);
+    json_member(out, "file", f->file);
     fprintf(out, ", \"line\": %" PRIu32 ", ", f->line);
-    text_member(out, "function", f->function);
+    json_member(out, "function", f->function);
     fputc('}', out);
   }
   fputs("]}", out);
@@ -344,7 +338,7 @@ static void json_steps(FILE *out, const run_summary *s)
   fputs("  \"steps\": [", out);
   for (uint32_t i = 0; i < s->step_count; i++) {
     fputs(i > 0 ? ", {" : "{", out);
-    text_member(out, "name", s->steps[i].name);
+    json_member(out, "name", s->steps[i].name);
     fputs(", ", out);
     time_member(out, "time_s", s->steps[i].end_ns - s->steps[i].begin_ns);
     fputc('}', out);
@@ -380,7 +374,7 @@ void real_run_json(const run_summary *s, const run_memory *memory, FILE *out)
   const real_run *r = s->run;
   const pass_copies *copies = copies_by_pass(s, &scratch);
   fputs("{\n  \"format_version\": 1,\n  ", out);
-  text_member(out, "sources", r->sources);
+  json_member(out, "sources", r->sources);
   fprintf(out, ",\n  \"rank\": %" PRId64 ",\n  \"world_size\": %" PRId64 ",\n", r->rank,
           r->world_size);
   fprintf(out, "  \"waits_resolved\": %s,\n  \"times_known\": %s,\n",

@@ -164,8 +164,7 @@ void traces_table(const trace_comparison *c, const trace_names *names, bool outp
 
 static void text_member(FILE *out, const char *key, const char *text)
 {
-  fprintf(out, "\"%s\": ", key);
-  json_string(out, text);
+  json_member(out, key, text);
   fputs(", ", out);
 }
 

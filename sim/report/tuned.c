@@ -152,12 +152,9 @@ void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FIL
 
 static void json_setting(const tuned_setting *s, FILE *out)
 {
-  fputs("{ \"set\": [", out);
-  for (uint32_t i = 0; i < s->row.tried.set_count; i++) {
-    fputs(i == 0 ? "" : ", ", out);
-    json_string(out, s->row.tried.sets[i]);
-  }
-  fputs("], ", out);
+  fputs("{ \"set\": ", out);
+  json_strings(out, s->row.tried.sets, s->row.tried.set_count);
+  fputs(", ", out);
   bytes_member(out, "allocated_peak_bytes", s->row.allocated_peak_bytes);
   bytes_member(out, "reserved_peak_bytes", s->row.reserved_peak_bytes);
   bytes_member(out, "host_pinned_total_bytes", s->row.host_pinned_total_bytes);

@@ -31,6 +31,22 @@ void json_string(FILE *out, const char *text)
   fputc('"', out);
 }
 
+void json_strings(FILE *out, const char *const *texts, uint32_t count)
+{
+  fputc('[', out);
+  for (uint32_t i = 0; i < count; i++) {
+    fputs(i == 0 ? "" : ", ", out);
+    json_string(out, texts[i]);
+  }
+  fputc(']', out);
+}
+
+void json_member(FILE *out, const char *key, const char *text)
+{
+  fprintf(out, "\"%s\": ", key);
+  json_string(out, text);
+}
+
 void json_decimal(FILE *out, int64_t value, int digits)
 {
   int64_t unit = 1;
