@@ -107,14 +107,7 @@ static exec_tensor tensor_of(const rank_run *r, uint32_t buffer, const plan_view
   }
   if (view->whole) return seen;
   assert(view_elements(view) >= 0 && view->offset >= 0);
-  seen.data = r->buffers[buffer].data + view->offset * dtype_bytes((dtype)view->dtype);
-  seen.type = view->dtype;
-  seen.rank = view->rank;
-  for (int i = 0; i < view->rank; i++) {
-    seen.shape[i] = view->shape[i];
-    seen.strides[i] = view->strides[i];
-  }
-  return seen;
+  return exec_tensor_of(r->buffers[buffer].data, view);
 }
 
 static void launch_digest(const rank_run *r, cuda_call *call)

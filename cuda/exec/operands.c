@@ -7,40 +7,6 @@
 #include "sim/exec/layout.h"
 #include "sim/exec/runs.h"
 
-static plan_view bytes_view(int64_t bytes)
-{
-  assert(bytes >= 0);
-  return (plan_view){ .dtype = DTYPE_BYTE, .rank = 1, .shape = { bytes }, .strides = { 1 } };
-}
-
-/* Copies move the bytes of the host's part, messages the bytes that they state. */
-static plan_view view_of(const rank_run *r, const op_call *c, uint32_t i)
-{
-  assert(i < c->count && op_works((op_kind)c->op->kind));
-  op_kind kind = (op_kind)c->op->kind;
-  const plan *p = r->exec->plan;
-  if (kind == OP_SEND || kind == OP_RECV) return bytes_view(p->messages.items[c->op->arg].bytes);
-  if (op_is_copy(kind) && plan_op_view(p, c->op, i).whole) {
-    bool part = c->op->arg != 0;
-    return bytes_view(part ? copy_bytes(p, r->stage->ops_of, c->op)
-                           : op_buffer(r, c, kind == OP_D2H || kind == OP_DISK_READ)->bytes);
-  }
-  plan_view v = stage_view(r->stage, c->op, i);
-  return rank_view(&v, &r->exec->layout->ranks[r->number]);
-}
-
-exec_tensor operand_tensor(const held_buffer *h, const plan_view *v)
-{
-  assert(!v->whole && v->rank <= PLAN_VIEW_DIMS && v->offset >= 0);
-  exec_tensor t = { .type = v->dtype, .rank = v->rank };
-  if (h->data != NULL) t.data = h->data + v->offset * dtype_bytes((dtype)v->dtype);
-  for (int i = 0; i < v->rank; i++) {
-    t.shape[i] = v->shape[i];
-    t.strides[i] = v->strides[i];
-  }
-  return t;
-}
-
 static bool check_reach(rank_run *r, const op_call *c, uint32_t i, uint32_t op)
 {
   int64_t reach = view_reach(&c->views[i]) * dtype_bytes((dtype)c->views[i].dtype);
@@ -86,9 +52,9 @@ bool op_call_begin(rank_run *r, uint32_t op, operand_room *room, op_call *c)
   clear_call(r, op, room, c);
   assert(op_works((op_kind)c->op->kind));
   for (uint32_t i = 0; i < c->count; i++) {
-    c->views[i] = view_of(r, c, i);
+    c->views[i] = stage_rank_view(r->stage, &r->exec->layout->ranks[r->number], c->op, i);
     if (!check_reach(r, c, i, op)) return false;
-    c->tensors[i] = operand_tensor(op_buffer(r, c, i), &c->views[i]);
+    c->tensors[i] = exec_tensor_of(op_buffer(r, c, i)->data, &c->views[i]);
   }
   fill_call(r, c, op);
   return true;
@@ -96,12 +62,11 @@ bool op_call_begin(rank_run *r, uint32_t op, operand_room *room, op_call *c)
 
 void op_call_shapes(const rank_run *r, uint32_t op, operand_room *room, op_call *c)
 {
-  static const held_buffer nowhere;
   clear_call(r, op, room, c);
   assert(c->op->kind == OP_KERNEL || c->op->kind == OP_COLLECTIVE);
   for (uint32_t i = 0; i < c->count; i++) {
     c->views[i] = stage_view(r->stage, c->op, i);
-    c->tensors[i] = operand_tensor(&nowhere, &c->views[i]);
+    c->tensors[i] = exec_tensor_of(NULL, &c->views[i]);
   }
   fill_call(r, c, op);
 }

@@ -101,7 +101,8 @@ static void launch_all(rank_run *r, const op_list *ops, const rehearsal *room)
     r->sink.at = ops->items[i];
     op_call_shapes(r, r->sink.at, &operands, &c);
     for (uint32_t k = 0; k < c.count; k++)
-      c.tensors[k] = operand_tensor(k < c.op->reads ? &room->read : &room->written, &c.views[k]);
+      c.tensors[k] =
+          exec_tensor_of(k < c.op->reads ? room->read.data : room->written.data, &c.views[k]);
     kernel_issue(r, &c);
   }
   r->sink.at = NO_OP;

@@ -194,7 +194,6 @@ typedef struct operand_room {
 bool op_call_begin(rank_run *r, uint32_t op, operand_room *room, op_call *c);
 /* For a kernel or a collective whose buffers may not be allocated yet: without addresses. */
 void op_call_shapes(const rank_run *r, uint32_t op, operand_room *room, op_call *c);
-exec_tensor operand_tensor(const held_buffer *h, const plan_view *v);
 static inline held_buffer *op_buffer(const rank_run *r, const op_call *c, uint32_t i)
 {
   assert(i < c->count);

@@ -132,8 +132,8 @@ typedef struct part {
 
 static const char *all_to_all(const part *p, const exec_tensor *read, const exec_tensor *write)
 {
-  assert(nccl_elements(read) % p->members == 0 && "nccl_suits has seen it");
-  int64_t each = nccl_elements(read) / p->members * dtype_bytes((dtype)read->type);
+  assert(exec_elements(read) % p->members == 0 && "nccl_suits has seen it");
+  int64_t each = exec_elements(read) / p->members * dtype_bytes((dtype)read->type);
   const char *failure = read->data == write->data ? gpu_failure("an all_to_all in place") : NULL;
   for (uint32_t i = 0; i < p->members && failure == NULL; i++) {
     const char *from = (const char *)read->data + i * each;
@@ -152,7 +152,7 @@ static const char *all_to_all(const part *p, const exec_tensor *read, const exec
 static const char *shift(const part *p, int64_t by, const exec_tensor *read,
                          const exec_tensor *write)
 {
-  size_t bytes = (size_t)(nccl_elements(read) * dtype_bytes((dtype)read->type));
+  size_t bytes = (size_t)(exec_elements(read) * dtype_bytes((dtype)read->type));
   uint32_t to = (p->own + (uint32_t)by) % p->members;
   uint32_t from = (p->own + p->members - (uint32_t)by) % p->members;
   const char *failure =
@@ -170,7 +170,7 @@ static const char *operand(const part *p, const plan_call *call, const exec_tens
   const nccl_functions *f = &p->n->f;
   ncclDataType_t type = type_of((dtype)read->type);
   assert(p->handle != NULL && "this process has the rank");
-  size_t sent = (size_t)nccl_elements(read), received = (size_t)nccl_elements(write);
+  size_t sent = (size_t)exec_elements(read), received = (size_t)exec_elements(write);
   switch ((collective_kind)call->kind) {
   case COLLECTIVE_ALL_REDUCE:
     return nccl_said(

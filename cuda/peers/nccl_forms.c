@@ -4,28 +4,11 @@
 #include "cuda/peers/nccl_state.h"
 #include "sim/base/units.h"
 
-int64_t nccl_elements(const exec_tensor *t)
-{
-  int64_t elements = 1;
-  for (int d = 0; d < t->rank; d++)
-    elements *= t->shape[d];
-  assert(elements >= 0);
-  return elements;
-}
-
-static bool is_contiguous(const exec_tensor *t)
-{
-  int64_t next = 1;
-  for (int d = t->rank; d-- > 0; next *= t->shape[d])
-    if (t->shape[d] != 1 && t->strides[d] != next) return false;
-  return true;
-}
-
 int64_t nccl_row_elements(const exec_tensor *operands, uint32_t count)
 {
   int64_t elements = 0;
   for (uint32_t i = 0; i < count; i++)
-    elements += nccl_elements(&operands[i]);
+    elements += exec_elements(&operands[i]);
   return elements;
 }
 
@@ -67,8 +50,8 @@ bool nccl_is_direct(const exec_call *c)
   bool reduces = kind == COLLECTIVE_ALL_REDUCE || kind == COLLECTIVE_ALL_REDUCE_MAX;
   bool direct = c->read_count == c->write_count && (reduces || c->read_count == 1);
   for (uint32_t i = 0; direct && i < c->read_count; i++)
-    direct = is_contiguous(&c->reads[i]) && is_contiguous(&c->writes[i]) &&
-             (!reduces || nccl_elements(&c->reads[i]) == nccl_elements(&c->writes[i]));
+    direct = exec_is_contiguous(&c->reads[i]) && exec_is_contiguous(&c->writes[i]) &&
+             (!reduces || exec_elements(&c->reads[i]) == exec_elements(&c->writes[i]));
   return direct;
 }
 

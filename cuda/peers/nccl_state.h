@@ -52,7 +52,6 @@ int64_t nccl_scratch(const exec_call *c);
 /* Operands are a row (ref/kernels/collectives.c): several are exchanged one by one only if that has
  * the same result, and each must be contiguous. Otherwise they are packed. */
 bool nccl_is_direct(const exec_call *c);
-int64_t nccl_elements(const exec_tensor *t);
 int64_t nccl_row_elements(const exec_tensor *operands, uint32_t count);
 /* Of a row in scratch memory. */
 int64_t nccl_row_bytes(const exec_tensor *operands, uint32_t count);

@@ -36,44 +36,6 @@ static ref_cell *cell_of(const job *j, uint32_t i)
   return j->rank->buffers[operand(j, i)].cell;
 }
 
-static exec_tensor tensor_of(const ref_cell *c, const plan_view *v)
-{
-  exec_tensor t = { .type = v->dtype, .rank = v->rank };
-  if (c->block != NULL) t.data = cell_data(c) + v->offset * dtype_bytes((dtype)v->dtype);
-  for (int i = 0; i < v->rank; i++) {
-    t.shape[i] = v->shape[i];
-    t.strides[i] = v->strides[i];
-  }
-  assert(t.rank <= PLAN_VIEW_DIMS);
-  return t;
-}
-
-/* ---- what an op sees ----------------------------------------------------------------------- */
-
-static plan_view bytes_view(int64_t bytes)
-{
-  assert(bytes >= 0);
-  return (plan_view){ .dtype = DTYPE_BYTE, .rank = 1, .shape = { bytes }, .strides = { 1 } };
-}
-
-/* Copies move the bytes of the host's part, messages the bytes that they state. */
-static plan_view view_of(const ref_exec *e, const job *j, uint32_t i)
-{
-  assert(op_works((op_kind)j->op->kind) && i < j->count);
-  const rank_state *r = j->rank;
-  op_kind kind = (op_kind)j->op->kind;
-  if (kind == OP_SEND || kind == OP_RECV)
-    return bytes_view(e->plan->messages.items[j->op->arg].bytes);
-  if (op_is_copy(kind) && plan_op_view(e->plan, j->op, i).whole) {
-    uint32_t host = operand(j, kind == OP_D2H || kind == OP_DISK_READ);
-    bool part = j->op->arg != 0;
-    return bytes_view(part ? copy_bytes(e->plan, r->stage->ops_of, j->op)
-                           : r->buffers[host].cell->bytes);
-  }
-  plan_view v = stage_view(r->stage, j->op, i);
-  return rank_view(&v, &e->layout->ranks[r->number]);
-}
-
 static bool check_reach(ref_exec *e, const job *j, uint32_t i)
 {
   int64_t reach = view_reach(&j->views[i]) * dtype_bytes((dtype)j->views[i].dtype);
@@ -116,8 +78,9 @@ static bool begin(ref_exec *e, job *j, rank_state *r, uint32_t op)
   j->tensors = SCRATCH_ARRAY(&e->scratch, exec_tensor, j->count);
   for (uint32_t i = 0; i < j->count; i++) {
     assert(cell_of(j, i) != NULL && "the plan uses a live buffer");
-    j->views[i] = view_of(e, j, i);
-    j->tensors[i] = tensor_of(cell_of(j, i), &j->views[i]);
+    j->views[i] = stage_rank_view(r->stage, &e->layout->ranks[r->number], j->op, i);
+    const ref_cell *c = cell_of(j, i);
+    j->tensors[i] = exec_tensor_of(c->block != NULL ? cell_data(c) : NULL, &j->views[i]);
     if (!check_reach(e, j, i)) return false;
   }
   for (uint32_t i = 0; i < j->op->reads; i++)

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "sim/plan/plan.h"
 
@@ -20,6 +21,21 @@ typedef struct exec_tensor {
   int64_t shape[PLAN_VIEW_DIMS];
   int64_t strides[PLAN_VIEW_DIMS]; /* elements */
 } exec_tensor;
+
+/* `data`: of the buffer that the view sees, NULL where no memory is behind it. */
+static inline exec_tensor exec_tensor_of(uint8_t *data, const plan_view *v)
+{
+  exec_tensor t; /* kernels in C++ include this: no designated initializers */
+  memset(&t, 0, sizeof t);
+  t.type = v->dtype;
+  t.rank = v->rank;
+  if (data != NULL) t.data = data + v->offset * dtype_bytes((dtype)v->dtype);
+  for (int i = 0; i < v->rank; i++) {
+    t.shape[i] = v->shape[i];
+    t.strides[i] = v->strides[i];
+  }
+  return t;
+}
 
 /* The position of a virtual rank: its index in each group, and the size of the group. */
 typedef struct exec_position {

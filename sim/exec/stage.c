@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/exec/layout.h"
+
 static void link_streams(stage *s, arena *a)
 {
   const op_array *ops = &s->ops_of->ops;
@@ -188,6 +190,25 @@ plan_view stage_view(const stage *s, const plan_op *op, uint32_t i)
   plan_view v = plan_op_view(s->plan, op, i);
   assert(op->operands + i < s->ops_of->operands.count);
   return v.whole ? whole_view(tensor_of(s, stage_operand(s, op, i))) : v;
+}
+
+static plan_view bytes_view(int64_t bytes)
+{
+  assert(bytes >= 0);
+  return (plan_view){ .dtype = DTYPE_BYTE, .rank = 1, .shape = { bytes }, .strides = { 1 } };
+}
+
+plan_view stage_rank_view(const stage *s, const exec_rank *rank, const plan_op *op, uint32_t i)
+{
+  op_kind kind = (op_kind)op->kind;
+  assert(op_works(kind));
+  if (kind == OP_SEND || kind == OP_RECV) return bytes_view(s->plan->messages.items[op->arg].bytes);
+  if (op_is_copy(kind) && plan_op_view(s->plan, op, i).whole) {
+    uint32_t host = stage_operand(s, op, kind == OP_D2H || kind == OP_DISK_READ);
+    return bytes_view(op->arg != 0 ? copy_bytes(s->plan, s->ops_of, op) : s->bytes[host]);
+  }
+  plan_view v = stage_view(s, op, i);
+  return rank_view(&v, rank);
 }
 
 static const char *what_runs(const stage *s, const plan_op *o)

@@ -7,7 +7,7 @@
 
 #include <assert.h>
 
-#include "sim/plan/plan.h"
+#include "sim/exec/call.h"
 
 enum { DEVICE_STREAMS = STREAM_HOST };
 
@@ -78,6 +78,8 @@ static inline bool stage_is_scratch(const stage *s, uint32_t buffer)
 
 /* The full view of an op's operand number `i`: a whole buffer has its tensor's shape. It may turn. */
 plan_view stage_view(const stage *s, const plan_op *op, uint32_t i);
+/* What the rank sees of it. A copy moves the bytes of the host's part, a message the bytes that it states. */
+plan_view stage_rank_view(const stage *s, const exec_rank *rank, const plan_op *op, uint32_t i);
 
 /* "op 57 (gemm @ layer 0 mlp.linear_fc1)" */
 const char *stage_op_text(const stage *s, uint32_t op, arena *a);
