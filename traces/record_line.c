@@ -9,7 +9,7 @@
  * expects. */
 enum { SHOWN = 24, EXPECTED = 160, TEXT_BYTES = 4096, HEX_DIGITS = 16 };
 
-source_pos record_place(const record_line *l)
+static source_pos place_of(const record_line *l)
 {
   return (source_pos){ l->file, l->number, (int)(l->next - l->begin) + 1 };
 }
@@ -18,9 +18,8 @@ bool record_wrong(const record_line *l, const char *expected)
 {
   assert(l->begin <= l->next && l->next <= l->end);
   size_t left = (size_t)(l->end - l->next);
-  if (left == 0)
-    return diag_error(l->d, record_place(l), "the line ends here; expected %s", expected);
-  return diag_error(l->d, record_place(l), "found \"%.*s\"; expected %s",
+  if (left == 0) return diag_error(l->d, place_of(l), "the line ends here; expected %s", expected);
+  return diag_error(l->d, place_of(l), "found \"%.*s\"; expected %s",
                     (int)(left < SHOWN ? left : SHOWN), l->next, expected);
 }
 

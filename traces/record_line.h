@@ -23,7 +23,6 @@ typedef struct record_line {
   diag *d;
 } record_line;
 
-source_pos record_place(const record_line *l);
 bool record_wrong(const record_line *l, const char *expected);
 
 /* Blanks, then this punctuation; false without a message if something else follows. */

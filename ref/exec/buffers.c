@@ -141,7 +141,8 @@ void cell_release(ref_exec *e, const rank_state *r, uint32_t buffer, ref_cell *c
   free(c);
 }
 
-void cell_lose(ref_exec *e, ref_cell *c, loss_kind how, uint32_t to)
+/* Its contents are lost. */
+static void cell_lose(ref_exec *e, ref_cell *c, loss_kind how, uint32_t to)
 {
   assert(how != NOT_LOST && (how == LOST_FILE) == (c->is_file != 0));
   assert(c->lost != LOST_FILE && "a file is removed once");

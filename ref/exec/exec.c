@@ -175,18 +175,6 @@ void *ref_exec_data(ref_exec *e, uint32_t rank, uint32_t buffer)
   return c == NULL ? NULL : cell_data(c);
 }
 
-int64_t ref_exec_bytes(const ref_exec *e, uint32_t rank, uint32_t buffer)
-{
-  assert(buffer < stage_of(e, rank)->ops_of->buffers.count);
-  return stage_of(e, rank)->bytes[buffer];
-}
-
-bool ref_exec_is_scratch(const ref_exec *e, uint32_t rank, uint32_t buffer)
-{
-  assert(buffer < stage_of(e, rank)->ops_of->buffers.count);
-  return stage_is_scratch(stage_of(e, rank), buffer);
-}
-
 const exec_fingerprint *ref_exec_fingerprints(const ref_exec *e, uint32_t rank)
 {
   assert(rank < e->layout->rank_count);
@@ -279,17 +267,6 @@ static int64_t least_bytes(const ref_exec *e, const plan *p)
   return residents + rise;
 }
 
-bool ref_exec_fits(const ref_exec *e, const plan *p, diag *d)
-{
-  assert(e->limit_bytes > 0 && p->rank_count <= e->layout->rank_count);
-  int64_t least = e->options.arithmetic == REF_OPAQUE ? 0 : least_bytes(e, p);
-  return least <= e->limit_bytes ||
-         diag_refused(d,
-                      "ref: %u ranks need at least %" PRId64 " bytes of memory together; there are "
-                      "%" PRId64,
-                      e->layout->rank_count, least, e->limit_bytes);
-}
-
 /* ---- the interface of all executors --------------------------------------------------------- */
 
 static bool knows(const executor *of, const plan *p, diag *d)
@@ -309,9 +286,16 @@ static void release(void *e)
   ref_exec_release(e);
 }
 
-static bool fits(const void *e, const plan *p, diag *d)
+static bool fits(const void *x, const plan *p, diag *d)
 {
-  return ref_exec_fits(e, p, d);
+  const ref_exec *e = x;
+  assert(e->limit_bytes > 0 && p->rank_count <= e->layout->rank_count);
+  int64_t least = e->options.arithmetic == REF_OPAQUE ? 0 : least_bytes(e, p);
+  return least <= e->limit_bytes ||
+         diag_refused(d,
+                      "ref: %u ranks need at least %" PRId64 " bytes of memory together; there are "
+                      "%" PRId64,
+                      e->layout->rank_count, least, e->limit_bytes);
 }
 
 static exec_outcome iteration(void *e, const plan *p, const exec_order *order,
@@ -332,12 +316,14 @@ static void *data(void *e, uint32_t rank, uint32_t buffer)
 
 static int64_t bytes(const void *e, uint32_t rank, uint32_t buffer)
 {
-  return ref_exec_bytes(e, rank, buffer);
+  assert(buffer < stage_of(e, rank)->ops_of->buffers.count);
+  return stage_of(e, rank)->bytes[buffer];
 }
 
 static bool is_scratch(const void *e, uint32_t rank, uint32_t buffer)
 {
-  return ref_exec_is_scratch(e, rank, buffer);
+  assert(buffer < stage_of(e, rank)->ops_of->buffers.count);
+  return stage_is_scratch(stage_of(e, rank), buffer);
 }
 
 static exec_tally tally(const void *e, uint32_t rank)

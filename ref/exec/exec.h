@@ -66,10 +66,6 @@ ref_exec *ref_exec_new(const exec_layout *layout, const ref_options *options,
                        const exec_hooks *hooks);
 void ref_exec_release(ref_exec *e);
 
-/* Whether memory may be enough for an iteration; false after a diag with the needed and the
- * available bytes. Memory may still be refused later. */
-bool ref_exec_fits(const ref_exec *e, const plan *p, diag *d);
-
 /* Runs one iteration to its end: all hosts and streams of all ranks are done. `p` must outlive the
  * next iteration. `step` is read by kernels as they run, so that before_optimizer may change it.
  * After any outcome but EXEC_DONE call only ref_exec_finding, ref_exec_fingerprints and
@@ -84,10 +80,6 @@ const char *ref_exec_finding(const ref_exec *e);
 /* The contents of a live buffer of the current or last plan, in its own memory; NULL: it is not
  * alive, or it is a file. REF_EXACT only. */
 void *ref_exec_data(ref_exec *e, uint32_t rank, uint32_t buffer);
-int64_t ref_exec_bytes(const ref_exec *e, uint32_t rank, uint32_t buffer);
-/* Whether the buffer is scratch memory of a kernel: no op reads it, and no kernel has to write
- * it. */
-bool ref_exec_is_scratch(const ref_exec *e, uint32_t rank, uint32_t buffer);
 
 /* Fingerprints of the last iteration's writes, by op of the rank; zeros for ops that no stream
  * runs. */

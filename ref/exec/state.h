@@ -140,8 +140,6 @@ void cell_release(ref_exec *e, const rank_state *r, uint32_t buffer, ref_cell *c
 /* The first byte of the array. */
 unsigned char *cell_data(const ref_cell *c);
 bool cell_guards_hold(const ref_cell *c);
-/* Its contents are lost. */
-void cell_lose(ref_exec *e, ref_cell *c, loss_kind how, uint32_t to);
 
 void buffer_alloc(ref_exec *e, rank_state *r, uint32_t buffer);
 /* The buffer also uses `c` from now on. */

@@ -84,15 +84,10 @@ static const machine *machine_with(const tune_options *o, const machine *m, aren
   return own;
 }
 
-static bool is_stdout(const char *path)
-{
-  return path != NULL && strcmp(path, "-") == 0;
-}
-
 static bool write_csv(const tuned *t, const char *path, diag *d)
 {
   file_writer w;
-  if (is_stdout(path)) {
+  if (file_is_stdout(path)) {
     tuned_csv(t, stdout);
     return true;
   }
@@ -121,15 +116,15 @@ static bool write_page(const tune_options *o, const tuned *t, const tune_request
 /* Standard output is the file's. */
 static bool is_silent(const tune_options *o)
 {
-  return is_stdout(o->csv) || is_stdout(o->html);
+  return file_is_stdout(o->csv) || file_is_stdout(o->html);
 }
 
 static bool check_files(const tune_options *o, diag *d)
 {
   if (o->json && is_silent(o))
-    return diag_error(d, (source_pos){ is_stdout(o->csv) ? "--csv" : "--html", 0, 0 },
+    return diag_error(d, (source_pos){ file_is_stdout(o->csv) ? "--csv" : "--html", 0, 0 },
                       "standard output is --json's; write to a file");
-  if (is_stdout(o->csv) && is_stdout(o->html))
+  if (file_is_stdout(o->csv) && file_is_stdout(o->html))
     return diag_error(d, (source_pos){ "--html", 0, 0 },
                       "standard output is --csv's; write to a file");
   return o->plot == NULL || plot_check_path(o->plot, d);

@@ -103,7 +103,7 @@ static void start_gradient(emitter *e, place_id gradient)
   e->node = &g->nodes.items[g->nodes.count - 1];
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_FILL,
-                              .type = (dtype)g->tensors.items[g->output].dtype,
+                              .type = type_of(g, g->output),
                               .dims = { tensor_elements(g, g->output) },
                               .scalars = { first_gradient(e->settings) } },
               NULL, (ref[]){ lower_ref(e, gradient), 0 });

@@ -301,11 +301,6 @@ static void step_tensor(step_context *c, const stepped *p, bool decays)
     add_tensor(c, p, decays);
 }
 
-uint32_t optimizer_group_of(const parameter *p)
-{
-  return (p->is_expert ? 2U : 0U) + (p->role == PARAMETER_VECTOR ? 0U : 1U);
-}
-
 bool optimizer_step_buffers(walk *w, const optimizer_buffers *b, int64_t bytes)
 {
   assert(bytes >= 0 && w->backward_seen);

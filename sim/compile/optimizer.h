@@ -50,10 +50,6 @@ typedef struct optimizer_step {
   int64_t bytes; /* that it moves */
 } optimizer_step;
 void optimizer_step_tensors(walk *w, const optimizer_step *step);
-
-/* Groups of parameters as in optimizer_order: experts last; in each, vectors, which do not decay, before
- * matrices. */
-uint32_t optimizer_group_of(const parameter *p);
 static inline bool optimizer_group_decays(uint32_t group)
 {
   return group % 2 == 1;

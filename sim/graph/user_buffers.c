@@ -25,7 +25,8 @@ const char *user_buffer_name(bool fp8, user_linear of, user_product product)
   return names[fp8][of][product];
 }
 
-bool has_user_buffers(const settings *s, bool fp8)
+/* Sets of buffers: for layers in fp8, and for those in bf16. */
+static bool has_user_buffers(const settings *s, bool fp8)
 {
   bool in_fp8 = s->training.fp8_format != FP8_FORMAT_NONE;
   bool in_bf16 =

@@ -35,9 +35,6 @@ enum {
       4 /* of the columns of a product whose sum is scattered in a pipeline */
 };
 
-/* Sets of buffers: for layers in fp8, and for those in bf16. */
-bool has_user_buffers(const settings *s, bool fp8);
-
 /* Bytes of a buffer, scales of its fp8 parts included; 0: there is none. */
 int64_t user_buffer_bytes(const settings *s, bool fp8, user_linear of, user_product product);
 /* Of all that a rank has. */

@@ -125,9 +125,10 @@ static size_t section_keys(const char *section, const char **names)
 
 /* ---- values ---- */
 
-/* With these limits, int64_t holds the total of a host that takes 10 ms for each op, for as many
+/* The largest value of a key, by its unit, the end of its name. Sizes are practically unlimited; factors of
+ * sizes and op counts are small enough for the product to fit. With these limits, int64_t holds the total of a host that takes 10 ms for each op, for as many
  * ops as settings allow. */
-int64_t machine_key_maximum(const char *key)
+static int64_t maximum_of(const char *key)
 {
   static const struct {
     const char *unit;
@@ -162,7 +163,7 @@ static bool read_source(const text_node *n, const char *word, uint8_t *source, d
 static bool read_given(const text_node *n, const machine_key *key, int64_t *value, uint8_t *source,
                        arena *a, diag *d)
 {
-  int64_t maximum = machine_key_maximum(key->key);
+  int64_t maximum = maximum_of(key->key);
   const char *space = n->kind == TEXT_SCALAR ? strchr(n->text, ' ') : NULL;
   text_node number = *n;
 

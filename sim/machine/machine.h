@@ -281,10 +281,6 @@ extern const machine_key machine_keys[MACHINE_KEYS];
 /* "measured" */
 const char *value_source_name(value_source s);
 
-/* The largest value of a key, by its unit, the end of its name. Sizes are practically unlimited;
- * factors of sizes and op counts are small enough for the product to fit. */
-int64_t machine_key_maximum(const char *key);
-
 /* A shipped machine: its name, the comment that its file begins with, up to a colon or the line's end,
  * and the file as a tree. The last one has a NULL name. */
 typedef struct machine_preset {

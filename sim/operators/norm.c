@@ -20,7 +20,7 @@ static void norm_forward(emitter *e, const graph *g, const graph_node *n)
   ref rstd = emit_output(e, n->outputs[1]);
   ref mean = layernorm ? emit_output(e, n->outputs[2]) : 0;
   ref beta = layernorm ? emit_parameter(e, n->inputs[2]) : 0;
-  emit_norm(e, layernorm, (dtype)g->tensors.items[n->outputs[0]].dtype, n->dims[0], n->dims[1],
+  emit_norm(e, layernorm, type_of(g, n->outputs[0]), n->dims[0], n->dims[1],
             (ref[]){ x, emit_parameter(e, n->inputs[1]), beta, 0 }, (ref[]){ y, rstd, mean, 0 });
 }
 
@@ -34,8 +34,8 @@ static void norm_backward(emitter *e, const graph *g, const graph_node *n)
   ref gx = emit_grad_for(e, n->inputs[0]);
   ref ggamma = emit_parameter_grad(e, n->inputs[1], false);
   ref gbeta = layernorm ? emit_parameter_grad(e, n->inputs[2], false) : 0;
-  emit_norm_backward(e, layernorm, (dtype)g->tensors.items[n->outputs[0]].dtype, n->dims[0],
-                     n->dims[1], (ref[]){ gy, emit_saved(e, 0), emit_saved(e, 1), mean, 0 },
+  emit_norm_backward(e, layernorm, type_of(g, n->outputs[0]), n->dims[0], n->dims[1],
+                     (ref[]){ gy, emit_saved(e, 0), emit_saved(e, 1), mean, 0 },
                      emit_parameter(e, n->inputs[1]), (ref[]){ gx, ggamma, gbeta, 0 });
 }
 
@@ -48,7 +48,7 @@ static void unscaled_forward(emitter *e, const graph *g, const graph_node *n)
   ref y = emit_output(e, n->outputs[0]), rstd = emit_output(e, n->outputs[1]);
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_UNSCALED_NORM_FORWARD,
-                              .type = (dtype)g->tensors.items[n->outputs[0]].dtype,
+                              .type = type_of(g, n->outputs[0]),
                               .dims = { n->dims[0], n->dims[1] },
                               .scalars = { emit_settings(e)->model.norm_epsilon } },
               (ref[]){ x, 0 }, (ref[]){ y, rstd, 0 });
@@ -59,8 +59,8 @@ static void unscaled_backward(emitter *e, const graph *g, const graph_node *n)
   assert(n->saved[0] == n->inputs[0]);
   ref gy = emit_grad_of(e, n->outputs[0]);
   if (gy == 0) return;
-  emit_row_kernel(e, KERNEL_UNSCALED_NORM_BACKWARD, (dtype)g->tensors.items[n->outputs[0]].dtype,
-                  n->dims[0], n->dims[1], (ref[]){ gy, emit_saved(e, 0), emit_saved(e, 1), 0 },
+  emit_row_kernel(e, KERNEL_UNSCALED_NORM_BACKWARD, type_of(g, n->outputs[0]), n->dims[0],
+                  n->dims[1], (ref[]){ gy, emit_saved(e, 0), emit_saved(e, 1), 0 },
                   (ref[]){ emit_grad_for(e, n->inputs[0]), 0 });
 }
 

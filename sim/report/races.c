@@ -12,8 +12,9 @@
 
 enum { RACES_SHOWN = 20 };
 
-/* _ZN2at6native4copyE...: nested names are their length and their letters. */
-const char *kernel_plain_name(const char *symbol, arena *a)
+/* The name of a kernel as people know it: of a mangled C++ name its namespaces and function, without
+ * arguments. _ZN2at6native4copyE...: nested names are their length and their letters. */
+static const char *plain_name(const char *symbol, arena *a)
 {
   if (!begins_with(symbol, "_Z")) return symbol;
   const char *at = symbol + 2, *name = "";
@@ -30,7 +31,7 @@ const char *kernel_plain_name(const char *symbol, arena *a)
 
 static const char *use_name(const races *r, const use *u, arena *a)
 {
-  return u->kind == USE_KERNEL ? kernel_plain_name(r->names[u->name], a) : use_kind_name(u->kind);
+  return u->kind == USE_KERNEL ? plain_name(r->names[u->name], a) : use_kind_name(u->kind);
 }
 
 static const char *owner_text(const races *r, uint32_t stack, arena *a)

@@ -11,8 +11,4 @@ void races_table(const races *r, FILE *out, arena *a);
 /* docs/reference/issued.md, "JSON". */
 void races_json(const races *r, FILE *out, arena *a);
 
-/* The name of a kernel as people know it: of a mangled C++ name its namespaces and function, without
- * arguments. */
-const char *kernel_plain_name(const char *symbol, arena *a);
-
 #endif

@@ -49,6 +49,13 @@ typedef struct parameter {
   int64_t global_shape[2]; /* over tensor parallel ranks */
 } parameter;
 
+/* The order of the optimizer's kernels: experts last; in each group, vectors, which do not decay, before
+ * matrices. */
+static inline uint32_t optimizer_group_of(const parameter *p)
+{
+  return (p->is_expert ? 2U : 0U) + (p->role == PARAMETER_VECTOR ? 0U : 1U);
+}
+
 typedef struct parameter_list {
   parameter *items;
   uint32_t count;

@@ -4,7 +4,7 @@
 
 #include "sim/shell/parts.h"
 
-field *add_field(evaluator *e, field_list *list)
+static field *add_field(evaluator *e, field_list *list)
 {
   if (list->count == list->capacity) {
     uint32_t capacity = list->capacity == 0 ? 8 : list->capacity * 2;
@@ -245,7 +245,7 @@ static bool add_arithmetic(builder *b, const char *start, const char *end, bool 
   return value != NULL && add_value(b, value, in_quotes);
 }
 
-bool all_arguments(builder *b, bool star, bool in_quotes)
+static bool all_arguments(builder *b, bool star, bool in_quotes)
 {
   evaluator *e = b->e;
   b->empty_at = b->empty_at || (e->argument_count == 0 && !star);

@@ -48,7 +48,7 @@ static bool same_mark(const evaluator *e, const char *left, const char *right)
   return x->kind == ORIGIN_UNSET;
 }
 
-bool same_text(evaluator *e, const char *left, const char *right)
+static bool same_text(evaluator *e, const char *left, const char *right)
 {
   for (;;) {
     left = skip_places(e, left);

@@ -30,7 +30,8 @@ typedef struct parameter {
 
 /* ---- values ---- */
 
-bool shell_is_secret(const char *name)
+/* The name is of a secret (HF_TOKEN, WANDB_API_KEY), whose value no message may show. */
+static bool is_secret(const char *name)
 {
   static const char *const ends[] = { "_KEY",    "_TOKEN", "_SECRET", "_PASSWORD",
                                       "_PASSWD", "APIKEY", "_PAT" };
@@ -58,7 +59,7 @@ static bool looks_secret(const char *text)
 
 static const char *guarded(evaluator *e, const char *name, const char *text, source_pos at)
 {
-  const char *plain = shell_is_secret(name) ? plain_text(e, text) : NULL;
+  const char *plain = is_secret(name) ? plain_text(e, text) : NULL;
   if (plain == NULL || !looks_secret(plain)) return text;
   value_origin o = { .kind = ORIGIN_SECRET, .name = name, .what = "***", .value = plain, .at = at };
   return mark_text(e, new_origin(e, o));

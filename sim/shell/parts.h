@@ -286,7 +286,6 @@ typedef enum expansion {
 bool expand_words(evaluator *e, const raw_word *words, uint32_t count, field_list *out);
 /* NULL: the run ended, or a diag error. */
 const char *expand_text(evaluator *e, const raw_word *w, expansion how);
-field *add_field(evaluator *e, field_list *list);
 
 typedef struct builder {
   evaluator *e;
@@ -313,7 +312,6 @@ bool expand_parameter(builder *b, const char *p, const char *end, bool in_quotes
 /* "X is not set; --env X=VALUE sets it", or --arg for an argument. */
 const char *shell_unset_advice(evaluator *e, const char *name);
 bool expand_name(builder *b, const char *name, const char *written, source_pos at, bool in_quotes);
-bool all_arguments(builder *b, bool star, bool in_quotes);
 
 /* arguments.c: the script reads $1 and there is none; a variable takes it; a text that may be it is
  * compared with a value. */
@@ -381,7 +379,6 @@ void put_state(evaluator *e, const shell_state *s);
 bool merge_state(evaluator *e, const shell_state *other, uint32_t origin);
 /* What differs from `before` becomes unknown. */
 bool forget_changes(evaluator *e, const shell_state *before, uint32_t origin, bool *changed);
-bool same_text(evaluator *e, const char *left, const char *right);
 const char *shown_text(evaluator *e, const char *text); /* unknown parts as they are written */
 
 /* A path that offsim could open: unknown parts with another name are replaced by it. NULL:

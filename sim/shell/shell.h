@@ -107,7 +107,4 @@ typedef struct shell_script {
 bool shell_evaluate(arena *a, const char *file, const char *text, size_t length,
                     const shell_presets *presets, shell_script *out, diag *d);
 
-/* The name is of a secret (HF_TOKEN, WANDB_API_KEY), whose value no message may show. */
-bool shell_is_secret(const char *name);
-
 #endif

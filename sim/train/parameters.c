@@ -98,12 +98,6 @@ static train_part megatron_part(const settings *s, const parameter *p, const exe
   return part;
 }
 
-/* The order of the optimizer's kernels: experts last, vectors before matrices. */
-static uint32_t group_of(const parameter *p)
-{
-  return (p->is_expert ? 2U : 0U) + (p->role == PARAMETER_VECTOR ? 0U : 1U);
-}
-
 /* A gradient's place: buffers ascend in the rank's parameters as in the plan. */
 typedef struct gradient_place {
   uint32_t buffer, index;
@@ -149,7 +143,7 @@ static void describe_megatron(const settings *s, const exec_rank *rank, uint64_t
   if (all->count > 0) memcpy(stepped, all->items, all->count * sizeof *stepped);
   for (uint32_t group = 0; group < 4; group++)
     for (uint32_t i = 0; i < r.list.count; i++) {
-      if (group_of(&r.list.items[i]) != group) continue;
+      if (optimizer_group_of(&r.list.items[i]) != group) continue;
       all->items[next] = stepped[step_of != NULL ? step_of[i] : next];
       all->items[next++].part = megatron_part(s, &r.list.items[i], rank, seed, a);
     }

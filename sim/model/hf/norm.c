@@ -55,14 +55,20 @@ static tensor_id scaled(graph *g, const settings *s, tensor_id weight, tensor_id
                                     : hf_multiply(g, weight, hf_cast(g, normed, type));
 }
 
+/* The rows in fp32, divided by the root of their mean square. */
+static tensor_id unit_rows(graph *g, tensor_id x, tensor_id *variance)
+{
+  tensor_id wide = hf_cast(g, x, DTYPE_FP32);
+  *variance = row_result(g, &operator_hf_row_mean, "variance", squared(g, wide));
+  return hf_multiply(g, wide, row_result(g, &operator_hf_rsqrt, "rstd", *variance));
+}
+
 /* Its frame refers to its argument until it returns. */
 tensor_id hf_l2_norm(graph *g, const char *module, tensor_id x)
 {
   graph_site(g, module);
-  tensor_id wide = hf_cast(g, x, DTYPE_FP32);
-  tensor_id variance = row_result(g, &operator_hf_row_mean, "variance", squared(g, wide));
-  tensor_id rstd = row_result(g, &operator_hf_rsqrt, "rstd", variance);
-  tensor_id y = hf_cast(g, hf_multiply(g, wide, rstd), type_of(g, x));
+  tensor_id variance;
+  tensor_id y = hf_cast(g, unit_rows(g, x, &variance), type_of(g, x));
   graph_keep(g, x);
   return y;
 }
@@ -71,12 +77,8 @@ tensor_id hf_l2_norm(graph *g, const char *module, tensor_id x)
  * returns. */
 static tensor_id eager(graph *g, const settings *s, tensor_id weight, tensor_id x)
 {
-  dtype type = type_of(g, x);
-  tensor_id wide = hf_cast(g, x, DTYPE_FP32);
-  tensor_id variance = row_result(g, &operator_hf_row_mean, "variance", squared(g, wide));
-  tensor_id rstd = row_result(g, &operator_hf_rsqrt, "rstd", variance);
-  tensor_id normed = hf_multiply(g, wide, rstd);
-  tensor_id y = scaled(g, s, weight, normed, type);
+  tensor_id variance, normed = unit_rows(g, x, &variance);
+  tensor_id y = scaled(g, s, weight, normed, type_of(g, x));
   graph_keep(g, normed);
   graph_keep(g, variance);
   graph_keep(g, x);
@@ -90,12 +92,9 @@ tensor_id hf_gated_norm(graph *g, const settings *s, const char *module, int64_t
   graph_site(g, module);
   dtype type = type_of(g, x);
   tensor_id weight = hf_parameter(g, s, "weight", width, 0);
-  tensor_id wide = hf_cast(g, x, DTYPE_FP32);
-  tensor_id variance = row_result(g, &operator_hf_row_mean, "variance", squared(g, wide));
-  tensor_id rstd = row_result(g, &operator_hf_rsqrt, "rstd", variance);
-  tensor_id normed = hf_multiply(g, weight, hf_cast(g, hf_multiply(g, wide, rstd), type));
-  tensor_id wide_gate = hf_cast(g, gate, DTYPE_FP32);
-  tensor_id activated = hf_activation(g, s, wide_gate);
+  tensor_id variance, rows = unit_rows(g, x, &variance);
+  tensor_id normed = hf_multiply(g, weight, hf_cast(g, rows, type));
+  tensor_id activated = hf_activation(g, s, hf_cast(g, gate, DTYPE_FP32));
   tensor_id y = hf_cast(g, hf_multiply(g, normed, activated), type);
   graph_keep(g, variance);
   graph_keep(g, x);
