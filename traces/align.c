@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "sim/base/text.h"
+
 trace_slice trace_slice_of(const trace *t, uint32_t rank, uint32_t ranks)
 {
   assert(rank < ranks);
@@ -44,10 +46,8 @@ typedef struct aligner {
 /* Copies have no counterpart. */
 static bool is_aligned(const trace_op *o)
 {
-  static const char *const kinds[] = { "kernel", "collective", "send", "recv" };
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-    if (strcmp(o->kind, kinds[i]) == 0) return true;
-  return false;
+  static const char *const kinds[] = { "kernel", "collective", "send", "recv", NULL };
+  return is_one_of(o->kind, kinds);
 }
 
 static uint32_t place_of(aligner *x, const trace *t, const trace_op *o, uint32_t first_step)

@@ -30,14 +30,6 @@ static inline operand_list operands_of_inputs(emitter *e, const graph_node *n)
   return reads;
 }
 
-static inline operand_list operands_of_saved(emitter *e, const graph_node *n)
-{
-  operand_list reads = { 0 };
-  for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++)
-    operands_append(&reads, emit_saved(e, i));
-  return reads;
-}
-
 /* Bytes for the kernel's own use; 0: none. */
 static inline ref emit_scratch(emitter *e, const char *name, int64_t bytes)
 {

@@ -30,7 +30,6 @@ typedef enum user_linear {
 typedef enum user_product { USER_FORWARD, USER_DGRAD, USER_WGRAD, USER_PRODUCTS } user_product;
 
 enum {
-  USER_BUFFER_RANKS = 32, /* NVTE_MAX_NVLINK */
   USER_BUFFER_PIPELINE_PARTS =
       4 /* of the columns of a product whose sum is scattered in a pipeline */
 };

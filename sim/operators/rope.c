@@ -126,15 +126,6 @@ const operator_kind operator_rope = { "rope", rope_forward, rope_backward };
 
 /* ---- latent attention ------------------------------------------------------------------------ */
 
-static kernel_shape mla_shape(const emitter *e, const graph *g, const graph_node *n,
-                              kernel_kind kind)
-{
-  return (kernel_shape){ .kind = kind,
-                         .type = type_of(g, n->inputs[0]),
-                         .dims = { n->dims[TOKENS], n->dims[HEADS], n->dims[WIDTH] },
-                         .scalars = { theta_of(e), (double)n->dims[BATCH] } };
-}
-
 /* Triton kernels, or the concatenations without them: forward writes new keys and values;
  * backward writes one gradient for the projection and one for the rotary part. */
 static void mla_key_value_forward(emitter *e, const graph *g, const graph_node *n)
@@ -143,7 +134,7 @@ static void mla_key_value_forward(emitter *e, const graph *g, const graph_node *
   ref rotary = emit_input(e, n->inputs[1]);
   ref key = emit_output(e, n->outputs[0]);
   ref value = emit_output(e, n->outputs[1]);
-  emit_kernel(e, mla_shape(e, g, n, KERNEL_MLA_KEY_VALUE_FORWARD), (ref[]){ kv, rotary, 0 },
+  emit_kernel(e, rope_shape(e, g, n, KERNEL_MLA_KEY_VALUE_FORWARD), (ref[]){ kv, rotary, 0 },
               (ref[]){ key, value, 0 });
 }
 
@@ -154,7 +145,7 @@ static void mla_key_value_backward(emitter *e, const graph *g, const graph_node 
   if (gkey == 0) return;
   ref gkv = emit_grad_for(e, n->inputs[0]);
   ref grotary = emit_grad_for(e, n->inputs[1]);
-  emit_kernel(e, mla_shape(e, g, n, KERNEL_MLA_KEY_VALUE_BACKWARD), (ref[]){ gkey, gvalue, 0 },
+  emit_kernel(e, rope_shape(e, g, n, KERNEL_MLA_KEY_VALUE_BACKWARD), (ref[]){ gkey, gvalue, 0 },
               (ref[]){ gkv, grotary, 0 });
 }
 

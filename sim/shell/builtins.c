@@ -1,6 +1,7 @@
 /* What bash does itself, and the few programs whose output follows from their arguments. */
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/shell/parts.h"
 #include "sim/text/scalar.h"
 
@@ -287,11 +288,8 @@ static bool declare(call *c, const raw_word *w, const declaration_options *o, bo
 
 bool is_declaration(const char *name)
 {
-  static const char *const names[] = { "export", "declare", "typeset", "local", "readonly" };
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    if (strcmp(names[i], name) == 0) return true;
-  }
-  return false;
+  static const char *const names[] = { "export", "declare", "typeset", "local", "readonly", NULL };
+  return is_one_of(name, names);
 }
 
 /* A word after export, declare or local: options or a variable. */

@@ -2,6 +2,7 @@
 #include <regex.h>
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/shell/parts.h"
 #include "sim/text/scalar.h"
 
@@ -67,11 +68,8 @@ static truth unary(condition *c, const char *o, const char *text)
 
 static bool is_numeric(const char *o)
 {
-  static const char *const operators[] = { "-eq", "-ne", "-lt", "-le", "-gt", "-ge" };
-  for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
-    if (strcmp(operators[i], o) == 0) return true;
-  }
-  return false;
+  static const char *const operators[] = { "-eq", "-ne", "-lt", "-le", "-gt", "-ge", NULL };
+  return is_one_of(o, operators);
 }
 
 static truth compare(const char *o, int64_t x, int64_t y)
@@ -109,11 +107,8 @@ static truth numeric(condition *c, const char *o, const char *left, const char *
 
 static bool is_binary(const char *o)
 {
-  static const char *const operators[] = { "=", "==", "!=", "<", ">", "-nt", "-ot", "-ef" };
-  for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
-    if (strcmp(operators[i], o) == 0) return true;
-  }
-  return is_numeric(o);
+  static const char *const operators[] = { "=", "==", "!=", "<", ">", "-nt", "-ot", "-ef", NULL };
+  return is_one_of(o, operators) || is_numeric(o);
 }
 
 static truth binary(condition *c, const char *left, const char *o, const char *right)

@@ -10,7 +10,7 @@
 static bool is_shell(const char *name)
 {
   static const char *const names[] = { "bash", "sh", "zsh", "dash", NULL };
-  return is_any(name, names);
+  return is_one_of(name, names);
 }
 
 /* Runs the command that its arguments name, here or elsewhere. */
@@ -24,7 +24,7 @@ static bool is_wrapper(const char *name)
     "chroot",  "accelerate", "torchrun", "deepspeed",   "horovodrun", "ft_launcher", "unbuffer",
     "script",  "catchsegv",  "bsub",     "rocprof",     "flock",      NULL,
   };
-  return is_any(name, names);
+  return is_one_of(name, names);
 }
 
 /* x.py, not .py alone. */
@@ -65,7 +65,7 @@ static bool is_launcher_module(const char *name)
     "pdb",
     NULL,
   };
-  return is_any(name, names);
+  return is_one_of(name, names);
 }
 
 /* ---- the training script ---- */
@@ -261,7 +261,7 @@ static bool prints_nothing(const char *name)
 {
   static const char *const names[] = { "mkdir", "rm",   "touch", "chmod", "ln", "cp",
                                        "mv",    "kill", "pkill", "rmdir", NULL };
-  return is_any(name, names);
+  return is_one_of(name, names);
 }
 
 /* `env X=Y`, `sudo X=Y`, `mpirun -x X=Y`: exported for the command. */

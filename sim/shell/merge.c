@@ -12,7 +12,6 @@ shell_state take_state(evaluator *e)
   return (shell_state){ .variables = copy_table(e, &e->variables),
                         .arguments = e->arguments,
                         .argument_count = e->argument_count,
-                        .function_count = e->functions.count,
                         .cwd = e->cwd,
                         .errexit = e->errexit,
                         .nounset = e->nounset };

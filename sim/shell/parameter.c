@@ -35,7 +35,7 @@ static bool is_secret(const char *name)
 {
   static const char *const ends[] = { "_KEY",    "_TOKEN", "_SECRET", "_PASSWORD",
                                       "_PASSWD", "APIKEY", "_PAT" };
-  static const char *const names[] = { "TOKEN", "PASSWORD", "PASSWD", "SECRET" };
+  static const char *const names[] = { "TOKEN", "PASSWORD", "PASSWD", "SECRET", NULL };
   char upper[128];
   size_t length = strlen(name);
   if (length >= sizeof upper) return false;
@@ -45,10 +45,7 @@ static bool is_secret(const char *name)
   for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
     if (ends_with(upper, ends[i])) return true;
   }
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    if (strcmp(upper, names[i]) == 0) return true;
-  }
-  return strstr(upper, "SECRET_") != NULL;
+  return is_one_of(upper, names) || strstr(upper, "SECRET_") != NULL;
 }
 
 /* What could be a secret: not a number, not an option, not short. */

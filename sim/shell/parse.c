@@ -37,7 +37,6 @@ typedef struct parser {
   end_table *ends;                 /* what this parser and its copies found */
   heredoc heredocs[HEREDOC_LIMIT]; /* whose bodies begin after the next newline */
   uint32_t heredoc_count;
-  bool in_test; /* inside [[ ]] */
   bool is_list; /* operators are literal */
   bool tries;   /* whether `((` is arithmetic: errors have no reader */
 } parser;
@@ -326,7 +325,7 @@ static bool skip_substitution(parser *p)
   }
   parser q = *p;
   q.heredoc_count = 0;
-  q.in_test = q.is_list = false;
+  q.is_list = false;
   q.p++;
   bool good = deeper(&q) && parse_list(&q, enders) != NULL;
   if (good && peek(&q, 0) != ')') good = wrong(p, opened, "this ( does not end; expected a )");

@@ -108,7 +108,7 @@ typedef struct variable {
   const char *name;
   variable_kind kind;
   bool is_set; /* `declare X` and `local X` leave it unset */
-  bool exported, readonly, is_integer, is_reference;
+  bool exported, readonly, is_integer;
   const char *preset; /* by --env: prevails over unknown values; NULL: none */
   const char *text;   /* of a scalar */
   const element *elements;
@@ -162,7 +162,7 @@ typedef struct function {
 typedef struct shell_state {
   variable_table variables;
   field *arguments;
-  uint32_t argument_count, function_count;
+  uint32_t argument_count;
   const char *cwd;
   bool errexit, nounset;
 } shell_state;
@@ -360,7 +360,6 @@ bool print_formatted(evaluator *e, const field *words, uint32_t count, text_buff
 
 /* processes.c */
 const char *base_name(const char *path);
-bool is_any(const char *name, const char *const *names); /* the list ends with NULL */
 /* The name under which a launcher's options are listed; NULL: no launcher. */
 const char *launcher_of(const char *text);
 /* The option at words[i], if it is one of this launcher's. */

@@ -14,14 +14,6 @@ const char *base_name(const char *path)
   return slash != NULL ? slash + 1 : path;
 }
 
-bool is_any(const char *name, const char *const *names)
-{
-  for (; *names != NULL; names++) {
-    if (strcmp(*names, name) == 0) return true;
-  }
-  return false;
-}
-
 typedef enum launch_fact { FACT_NODES, FACT_PER_NODE, FACT_PROCESSES } launch_fact;
 
 typedef struct launch_option {
@@ -55,7 +47,7 @@ const char *launcher_of(const char *text)
   const char *name = base_name(text);
   static const char *const like_torchrun[] = { "torchrun", "ft_launcher", "torch.distributed.run",
                                                "torch.distributed.launch", NULL };
-  if (is_any(name, like_torchrun)) return "torchrun";
+  if (is_one_of(name, like_torchrun)) return "torchrun";
   if (strcmp(name, "mpiexec") == 0 || strcmp(name, "mpirun") == 0) return "mpirun";
   if (strcmp(name, "deepspeed") == 0 || strcmp(name, "srun") == 0 || strcmp(name, "msrun") == 0 ||
       strcmp(name, "accelerate") == 0)

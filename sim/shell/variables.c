@@ -139,25 +139,30 @@ static bool is_set_by_others(const evaluator *e, const char *name)
     "MACHTYPE",     "HOSTTYPE",      "SHLVL",     "FUNCNAME",     "BASH_LINENO",
     "PIPESTATUS",   "BASH_REMATCH",  "SRANDOM",   "TERM",         "LANG",
     "BASH_COMMAND", "BASHOPTS",      "SHELLOPTS", "OPTIND",       "_",
+    NULL,
   };
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    if (strcmp(names[i], name) == 0) return true;
-  }
-  return e->is_batch && begins_with(name, "SLURM_");
+  return is_one_of(name, names) || (e->is_batch && begins_with(name, "SLURM_"));
 }
 
 /* What every job of Slurm's has. */
 static bool is_filled(const char *name)
 {
   static const char *const names[] = {
-    "SLURM_JOB_ID",        "SLURM_JOBID",  "SLURM_JOB_NAME", "SLURM_JOB_NODELIST",
-    "SLURM_NODELIST",      "SLURM_NNODES", "SLURM_NODEID",   "SLURM_SUBMIT_DIR",
-    "SLURM_JOB_PARTITION", "SLURM_PROCID", "SLURM_LOCALID",  "SLURM_JOB_NUM_NODES",
+    "SLURM_JOB_ID",
+    "SLURM_JOBID",
+    "SLURM_JOB_NAME",
+    "SLURM_JOB_NODELIST",
+    "SLURM_NODELIST",
+    "SLURM_NNODES",
+    "SLURM_NODEID",
+    "SLURM_SUBMIT_DIR",
+    "SLURM_JOB_PARTITION",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_JOB_NUM_NODES",
+    NULL,
   };
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    if (strcmp(names[i], name) == 0) return true;
-  }
-  return false;
+  return is_one_of(name, names);
 }
 
 const char *scalar_text(evaluator *e, const char *name, source_pos at)

@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/text/scalar.h"
 #include "sim/text/yaml_text.h"
 
@@ -15,11 +16,8 @@ const text_node *text_get(const text_node *map, const char *key)
 bool text_is_null(const text_node *n)
 {
   if (n->kind != TEXT_SCALAR || n->quoted) return false;
-  static const char *const words[] = { "", "~", "null", "Null", "NULL" };
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-    if (strcmp(n->text, words[i]) == 0) return true;
-  }
-  return false;
+  static const char *const words[] = { "", "~", "null", "Null", "NULL", NULL };
+  return is_one_of(n->text, words);
 }
 
 /* Long texts are cut: a message is one line that can be read. */

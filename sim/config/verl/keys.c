@@ -87,14 +87,11 @@ static bool unknown(const verl_reader *r, const verl_given *g)
 
 static bool is_empty(const char *value)
 {
-  static const char *const nothing[] = { "", "null", "None", "~", "false", "False", "{}", "[]" };
+  static const char *const nothing[] = {
+    "", "null", "None", "~", "false", "False", "{}", "[]", NULL
+  };
 
-  for (size_t i = 0; i < sizeof nothing / sizeof nothing[0]; i++) {
-    if (strcmp(value, nothing[i]) == 0) {
-      return true;
-    }
-  }
-  return false;
+  return is_one_of(value, nothing);
 }
 
 /* Hydra's own, `${oc.select:...}`: what it gives is the default of the key, or of one that was

@@ -29,6 +29,13 @@ tensor_id hf_result(graph *g, graph_node *n, const char *name, dtype type, const
   return y;
 }
 
+tensor_id hf_output_of_width(graph *g, graph_node *n, tensor_id x, int64_t width)
+{
+  graph_tensor t = g->tensors.items[x];
+  t.shape[t.rank - 1] = width;
+  return hf_result(g, n, "output", (dtype)t.dtype, t.shape);
+}
+
 tensor_id hf_side_result(graph *g, graph_node *n, const char *name, dtype type,
                          const int64_t shape[4])
 {

@@ -11,6 +11,8 @@ tensor_id hf_result(graph *g, graph_node *n, const char *name, dtype type, const
 /* The same for a tensor that never has a gradient: statistics, masks. */
 tensor_id hf_side_result(graph *g, graph_node *n, const char *name, dtype type,
                          const int64_t shape[4]);
+/* A linear's: the shape and type of its input x, with another width. */
+tensor_id hf_output_of_width(graph *g, graph_node *n, tensor_id x, int64_t width);
 /* A view of a part of `of` [b, s, width] that `n` produces, `offset` elements into its rows. */
 tensor_id hf_split_view(graph *g, graph_node *n, const char *name, tensor_id of, int64_t offset,
                         const int64_t shape[4]);

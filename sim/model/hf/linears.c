@@ -31,8 +31,7 @@ tensor_id hf_linear_with(graph *g, tensor_id x, tensor_id weight, tensor_id bias
   n->dims[2] = w.shape[0];
   if (t.requires_grad) node_save(n, turned);
   if (w.requires_grad) node_save(n, flat);
-  t.shape[t.rank - 1] = w.shape[0];
-  return hf_result(g, n, "output", (dtype)t.dtype, t.shape);
+  return hf_output_of_width(g, n, x, w.shape[0]);
 }
 
 tensor_id hf_plain_linear(graph *g, const settings *s, const hf_linear_spec *spec, tensor_id x)

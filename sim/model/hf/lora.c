@@ -69,14 +69,6 @@ static int64_t rows_of(const graph *g, tensor_id x, int64_t width)
   return tensor_elements(g, x) / width;
 }
 
-/* The node's result: the shape of x with another width. */
-static tensor_id wide_result(graph *g, graph_node *n, tensor_id x, int64_t width)
-{
-  graph_tensor t = g->tensors.items[x];
-  t.shape[t.rank - 1] = width;
-  return hf_result(g, n, "output", (dtype)t.dtype, t.shape);
-}
-
 static void set_matmul_dims(graph_node *n, int64_t m, int64_t columns, int64_t inner)
 {
   n->dims[0] = 1;
@@ -133,7 +125,7 @@ static tensor_id quantized_linear(graph *g, const settings *s, const hf_linear_s
   node_input(n, base.absmax);
   node_input(n, base.nested_absmax);
   node_input(n, base.bias);
-  return wide_result(g, n, x, spec->outputs);
+  return hf_output_of_width(g, n, x, spec->outputs);
 }
 
 /* Int8Params keeps the scale of each row beside the weight; MatMul8bitLt: ctx.tensors. */
@@ -152,7 +144,7 @@ static tensor_id linear_in_8bit(graph *g, const settings *s, const hf_linear_spe
   node_input(n, weight);
   node_input(n, scales);
   node_input(n, bias);
-  return wide_result(g, n, x, spec->outputs);
+  return hf_output_of_width(g, n, x, spec->outputs);
 }
 
 /* ---- the adapter ---- */
@@ -185,7 +177,7 @@ static tensor_id autocast_linear(graph *g, const settings *s, tensor_id x, tenso
   set_matmul_dims(n, rows, outputs, inputs);
   if (hf_needs_gradient(g, half)) node_save(n, turned);
   node_save(n, flat);
-  return wide_result(g, n, half, outputs);
+  return hf_output_of_width(g, n, half, outputs);
 }
 
 static tensor_id adapter_linear(graph *g, const settings *s, const char *name, tensor_id x,

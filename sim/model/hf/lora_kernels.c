@@ -53,13 +53,6 @@ static void save_adapters(graph_node *n, const operands *all, uint32_t count)
   }
 }
 
-static tensor_id result(graph *g, graph_node *n, tensor_id x, int64_t width)
-{
-  graph_tensor t = g->tensors.items[x];
-  t.shape[t.rank - 1] = width;
-  return hf_result(g, n, "output", (dtype)t.dtype, t.shape);
-}
-
 /* The input of every A. Like the node, it belongs to the first linear's site. */
 static tensor_id dropped_input(graph *g, const settings *s, const hf_linear_spec *first,
                                tensor_id x)
@@ -98,7 +91,7 @@ void hf_fused_adapters(graph *g, const settings *s, const hf_linear_spec *specs,
   tensor_id dropped = dropped_input(g, s, &specs[0], x);
   graph_node *n = node_of(g, s, &operator_lora_projections, x, dropped, specs, all, count);
   for (uint32_t i = 0; i < count; i++)
-    outputs[i] = result(g, n, x, specs[i].outputs);
+    outputs[i] = hf_output_of_width(g, n, x, specs[i].outputs);
   save_adapters(n, all, count);
 }
 
@@ -110,9 +103,9 @@ tensor_id hf_fused_adapters_mlp(graph *g, const settings *s, const hf_linear_spe
     all[i] = operands_of(g, s, &specs[i]);
   tensor_id dropped = dropped_input(g, s, &specs[0], x);
   graph_node *n = node_of(g, s, &operator_lora_mlp, x, dropped, specs, all, HF_LORA_LINEARS);
-  tensor_id y = result(g, n, x, specs[2].outputs);
-  node_save(n, result(g, n, x, specs[0].outputs));
-  node_save(n, result(g, n, x, specs[1].outputs));
+  tensor_id y = hf_output_of_width(g, n, x, specs[2].outputs);
+  node_save(n, hf_output_of_width(g, n, x, specs[0].outputs));
+  node_save(n, hf_output_of_width(g, n, x, specs[1].outputs));
   save_adapters(n, all, HF_LORA_LINEARS);
   return y;
 }

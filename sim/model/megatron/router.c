@@ -117,11 +117,17 @@ static tensor_id with_z_loss(graph *g, const settings *s, const moe_sizes *m, te
   return y;
 }
 
+static moe_routing new_routing(graph *g, const moe_sizes *m)
+{
+  return (
+      moe_routing){ .probs = graph_tensor_new(g, "probs", m->router, m->tokens, m->experts, 0, 0),
+                    .map = graph_constant(g, "routing_map", DTYPE_BYTE, m->tokens, m->experts) };
+}
+
 /* TE router.py, FusedTopkScoreFunction: one kernel; keeps the map and the scores in fp32. */
 static moe_routing fused_choice(graph *g, const settings *s, const moe_sizes *m, tensor_id logits)
 {
-  moe_routing r = { .probs = graph_tensor_new(g, "probs", m->router, m->tokens, m->experts, 0, 0),
-                    .map = graph_constant(g, "routing_map", DTYPE_BYTE, m->tokens, m->experts) };
+  moe_routing r = new_routing(g, m);
   tensor_id scores = graph_constant(g, "scores", DTYPE_FP32, m->tokens, m->experts);
   graph_node *n = router_step(g, m, KERNEL_ROUTER_FORWARD, KERNEL_ROUTER_BACKWARD, logits, r.probs);
   n->scalars[0] = score_of(s);
@@ -223,8 +229,7 @@ static tensor_id chosen_probabilities(graph *g, const settings *s, const moe_siz
 static moe_routing scattered(graph *g, const moe_sizes *m, tensor_id top, tensor_id indices)
 {
   int64_t cells = m->tokens * m->experts;
-  moe_routing r = { .probs = graph_tensor_new(g, "probs", m->router, m->tokens, m->experts, 0, 0),
-                    .map = graph_constant(g, "routing_map", DTYPE_BYTE, m->tokens, m->experts) };
+  moe_routing r = new_routing(g, m);
   graph_node *n = router_step(g, m, KERNEL_ROUTER_SCATTER_FORWARD, KERNEL_ROUTER_SCATTER_BACKWARD,
                               top, r.probs);
   node_input(n, indices);
@@ -263,8 +268,7 @@ static moe_routing sinkhorn_choice(graph *g, const moe_sizes *m, tensor_id logit
     score =
         moe_cast(g, "scores_cast", softmax(g, logits, m->tokens, m->experts, "scores"), m->router);
   }
-  moe_routing r = { .probs = graph_tensor_new(g, "probs", m->router, m->tokens, m->experts, 0, 0),
-                    .map = graph_constant(g, "routing_map", DTYPE_BYTE, m->tokens, m->experts) };
+  moe_routing r = new_routing(g, m);
   n = router_step(g, m, KERNEL_ROUTER_MAP, KERNEL_KINDS, indices, r.map);
   n->flags = MOE_STEP_FORWARD_ONLY;
   n->dims[MOE_STEP_FORWARD_BYTES] = cells * (dtype_bytes(m->router) + 2 * 4);
