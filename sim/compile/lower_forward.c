@@ -108,6 +108,8 @@ static void forward_node(lowering *l, node_id id, saving mode, bool only_packs)
       n->kind->forward(&l->e, l->e.graph, n);
     lower_save_late(l, n, first, marks.early);
   }
+  if (n->leaves_graph != 0 && mode != SAVING)
+    lower_instruction(&l->e, I_FORGET, 0, n->leaves_graph - 1);
   lower_drop_temporaries(&l->e);
 }
 

@@ -190,6 +190,32 @@ static void let_go(lowering *l, region_id id)
                   l->e.region_entry[id] + closed_over);
 }
 
+/* The chunk keeps the input that it has received, and its gradient, anyway (frames.h). */
+static void leave_input(lowering *l, tensor_id input, uint32_t layer)
+{
+  emitter *e = &l->e;
+  const graph *g = e->graph;
+  place_id gradient = e->gradient[lower_gradient_key(g, input)];
+  bool received = g->input != 0 && tensor_storage(g, input) == tensor_storage(g, g->input);
+  if (gradient == 0 || received) return;
+  lower_instruction(e, I_LEAVE, e->where[tensor_storage(g, input)], layer);
+  lower_instruction(e, I_LEAVE, gradient, layer);
+}
+
+/* For the modules inside that keep a tensor with its graph: the last one runs last again. */
+static void leave_inputs(lowering *l, region_id id)
+{
+  const graph *g = l->e.graph;
+  const tensor_id *inputs = g->regions.items[id].inputs;
+  uint32_t leaves = 0;
+  assert(l->region_begin[id] < l->region_end[id]);
+  for (uint32_t i = l->region_end[id]; leaves == 0 && i-- > l->region_begin[id];)
+    if (g->items.items[i].kind == ITEM_NODE)
+      leaves = g->nodes.items[g->items.items[i].index].leaves_graph;
+  for (uint32_t i = 0; leaves != 0 && i < NODE_INPUTS && inputs[i] != 0; i++)
+    leave_input(l, inputs[i], leaves - 1);
+}
+
 /* The backward of torch.utils.checkpoint's autograd function runs autograd inside: it keeps its
  * arguments and its unpacked tensors until that returns. So does Megatron-LM's function. */
 static void backward_reentrant(lowering *l, region_id id)
@@ -205,6 +231,7 @@ static void backward_reentrant(lowering *l, region_id id)
   assert(e->held_gradient == 0 || lower_is_alive(e, e->held_gradient));
   lower_drop(e, e->held_gradient);
   e->held_gradient = outer;
+  leave_inputs(l, id);
   let_go(l, id);
 }
 

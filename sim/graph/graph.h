@@ -88,6 +88,9 @@ typedef struct graph_node {
   /* a parameter or an input that the node refers to as an attribute of a custom function's context:
    * neither hooks nor checkpoints pack it */
   tensor_id held;
+  /* layer + 1 of a module that keeps an output with its autograd graph until the module runs again; 0: none.
+   * Inside a checkpoint the graph ends in the checkpoint's inputs: they stay, with their gradients. */
+  uint32_t leaves_graph;
   bool structured; /* its products are torch.matmul's, a structured operator of ATen */
 } graph_node;
 

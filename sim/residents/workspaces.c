@@ -321,33 +321,73 @@ static bool offloading_empties_input(const settings *s)
              s->offload.min_offloaded_tensor_size;
 }
 
-/* The probabilities keep their autograd graph, which with parts (sim/graph/parts.h) ends in a
- * tensor of the layer's input. That tensor stays with its gradient, unless offloading has emptied
- * it. */
-static void leave_input_of_layer(static_writer *w)
+/* The inputs of the checkpoint of full recomputation whose first layer with experts this is. That of another
+ * layer has none, and the input that a chunk has received stays anyway (write_retained). */
+static uint32_t inputs_of_checkpoint(const static_writer *w, const parameter *p)
 {
-  if (!runs_in_parts(w->s)) return;
-  if (!offloading_empties_input(w->s))
-    leave(w, "dispatcher.graph_input", residual_dtype(w->s), hidden_elements(w->s));
-  leave(w, "dispatcher.graph_input_grad", residual_dtype(w->s), hidden_elements(w->s));
+  const settings *s = w->s;
+  bool uniform = s->recompute.recompute_method == METHOD_UNIFORM;
+  uint32_t span = (uint32_t)s->recompute.recompute_num_layers, i = 0;
+  int64_t pp = s->parallel.pipeline_model_parallel_size;
+  const struct stage_content *stage = &s->derived.stages[p->chunk * pp + w->pp_rank];
+  if (p->layer >= s->model.num_layers) { /* multi-token prediction: hidden states and embeddings */
+    bool receives = stage->layer_count == 0 && p->layer == s->model.num_layers;
+    return !uniform ? 0 : receives ? 1 : 2;
+  }
+  while (stage->layers[i] != (uint32_t)p->layer)
+    i++;
+  uint32_t first = uniform ? i - i % span : i;
+  if ((!uniform && i >= span) || (first == 0 && !stage->embedding)) return 0;
+  for (uint32_t k = first; k < i; k++)
+    if (s->derived.layer_is_moe[stage->layers[k]]) return 0;
+  return 1;
 }
 
-/* The all-to-all dispatcher of each MoE layer keeps what the unpermutation needs: the router's
- * probabilities, the experts of each token, and the rows of its copies. */
+static void leave_graph_input(static_writer *w, dtype type)
+{
+  if (!offloading_empties_input(w->s))
+    leave(w, "dispatcher.graph_input", type, hidden_elements(w->s));
+  leave(w, "dispatcher.graph_input_grad", type, hidden_elements(w->s));
+}
+
+/* A dispatcher's probabilities keep their autograd graph. With parts (sim/graph/parts.h) it ends in a tensor
+ * of the layer's input, inside a checkpoint in the checkpoint's inputs. That tensor stays with its
+ * gradient, unless offloading has emptied it. */
+static void leave_graph(static_writer *w, const parameter *router)
+{
+  const settings *s = w->s;
+  if (runs_in_parts(s)) {
+    leave_graph_input(w, residual_dtype(s));
+  } else if (recomputes(s, RECOMPUTE_MOE)) {
+    leave_graph_input(w, model_dtype(s));
+  } else if (s->recompute.recompute_granularity == GRANULARITY_FULL) {
+    for (uint32_t i = inputs_of_checkpoint(w, router); i > 0; i--)
+      leave_graph_input(w, residual_dtype(s));
+  }
+}
+
+/* The dispatcher of each MoE layer keeps what the unpermutation needs: the router's probabilities, the
+ * experts of each token, and the rows of its copies. With all-gather these are of the tokens of all ranks
+ * that go to local experts. */
 static void leave_routing(static_writer *w)
 {
-  const struct model_settings *m = &w->s->model;
-  int64_t tokens = hidden_elements(w->s) / m->hidden_size, experts = m->num_experts;
-  dtype type = m->moe_router_dtype == ROUTER_DTYPE_FP32 ? DTYPE_FP32 : model_dtype(w->s);
+  const settings *s = w->s;
+  const struct model_settings *m = &s->model;
+  bool gathers = m->moe_token_dispatcher_type == DISPATCHER_ALLGATHER;
+  int64_t ep = gathers ? s->parallel.expert_model_parallel_size : 1;
+  int64_t tokens = hidden_elements(s) / m->hidden_size * ep * (gathers ? size_tp(s) : 1);
+  int64_t experts = m->num_experts / ep, rows = tokens * m->moe_router_topk / ep;
+  dtype type = m->moe_router_dtype == ROUTER_DTYPE_FP32 ? DTYPE_FP32 : model_dtype(s);
   for (uint32_t i = 0; i < w->parameters.count; i++) {
     if (strcmp(w->parameters.items[i].name, "mlp.router.weight") != 0) continue;
-    leave(w, "dispatcher.probs", type, tokens * experts);
+    leave_graph(w, &w->parameters.items[i]);
+    if (m->moe_token_dispatcher_type == DISPATCHER_FLEX) continue;
+    leave(w, "dispatcher.probs", type, gathers ? rows : tokens * experts);
     leave(w, "dispatcher.routing_map", DTYPE_BYTE, tokens * experts);
     if (m->moe_permute_fusion)
       leave(w, "dispatcher.row_ids", DTYPE_INT32, tokens * (2 * experts + 1));
     else
-      leave(w, "dispatcher.sorted_indices", DTYPE_INT64, tokens * m->moe_router_topk);
-    leave_input_of_layer(w);
+      leave(w, "dispatcher.sorted_indices", DTYPE_INT64, rows);
   }
 }
 
@@ -399,8 +439,7 @@ static bool is_emptied_input(const static_writer *w, uint32_t chunk)
 void write_retained(static_writer *w)
 {
   const settings *s = w->s;
-  if (s->model.num_experts > 0 && s->model.moe_token_dispatcher_type == DISPATCHER_ALLTOALL)
-    leave_routing(w);
+  if (s->model.num_experts > 0) leave_routing(w);
   if (keeps_batches(s)) leave_batches(w);
   if (s->parallel.pipeline_model_parallel_size == 1) return;
   dtype type = residual_dtype(s);

@@ -76,10 +76,14 @@ static moe_dispatch allgather_dispatch(graph *g, const settings *s, const moe_si
   d.tokens = gathered_permute(g, s, m, x, map, &d.restore);
   if (!s->derived.weighs_expert_outputs) {
     permutation p = local_rows(m);
-    d.probs = moe_selected_probs(g, &p, probs, map);
+    probs = d.probs = moe_selected_probs(g, &p, probs, map);
   } else {
     d.weights = (moe_routing){ probs, map };
   }
+  moe_attribute(g, map); /* local_map, reversed_local_input_permutation_mapping, local_probs */
+  moe_attribute(g, d.restore);
+  moe_attribute(g, probs);
+  moe_keeps_graph(g);
   d.rows_of = m->slotted ? 0 : d.restore;
   return d;
 }

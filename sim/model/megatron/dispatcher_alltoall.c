@@ -80,14 +80,6 @@ static row_pair sorted_by_expert(graph *g, const settings *s, const moe_sizes *m
   return to;
 }
 
-/* `self.probs = probs`: it stays until the module's next forward. */
-static void set_attribute(graph *g, tensor_id t)
-{
-  graph_node *n = graph_add(g, &operator_attribute);
-  n->dims[ATTRIBUTE_NUMBER] = g->attributes++;
-  node_input(n, t);
-}
-
 static permutation sent_rows(const moe_sizes *m)
 {
   return (permutation){ m->tokens, m->experts, m->sent, m->hidden, m->padded, m->slotted };
@@ -104,11 +96,12 @@ static moe_dispatch alltoall_dispatch(graph *g, const settings *s, const moe_siz
     d.weights = routing;
     rows.probs = 0;
   }
-  set_attribute(g, routing.probs); /* token_dispatcher.py:642 */
-  set_attribute(g, routing.map);
+  moe_attribute(g, routing.probs); /* token_dispatcher.py:642 */
+  moe_keeps_graph(g);
+  moe_attribute(g, routing.map);
   gather_counts(g, m, routing.map);
   rows = moe_permute(g, s, &p, rows, routing.map, &d.restore);
-  set_attribute(g, d.restore); /* reversed_local_input_permutation_mapping */
+  moe_attribute(g, d.restore); /* reversed_local_input_permutation_mapping */
   if (waits_before_permutation(s, m)) moe_host_waits(g);
   moe_hold(f, rows.tokens); /* moe_layer.py, custom_forward: hidden_states */
   part_leaves_graph(g);     /* the dispatcher keeps the router's probabilities */

@@ -104,6 +104,7 @@ static moe_dispatch deepep_dispatch(graph *g, const settings *s, const moe_sizes
   moe_dispatch d = { .received = received_once(s, m) };
   tensor_id indices = 0;
   tensor_id probs = token_probs(g, m, routing.probs, &indices);
+  moe_keeps_graph(g);
   moe_begin_dispatch(g, s, f, x, probs);
   d.handle = exchange_handle(g, m, routing.map, d.received);
   tensor_id received = flex_exchange(g, "dispatched_tokens", x, d.received);

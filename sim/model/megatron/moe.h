@@ -41,6 +41,10 @@ typedef struct moe_frame {
 
 void moe_hold(moe_frame *f, tensor_id t);
 void moe_release(graph *g, moe_frame *f); /* the frame ends here */
+/* `self.probs = probs`: it stays until the layer's next forward. */
+void moe_attribute(graph *g, tensor_id t);
+/* The last operator's output is such an attribute, and a part of autograd's graph. */
+void moe_keeps_graph(graph *g);
 
 /* The ranks that a rank's tokens go to, and the numbers of rows (sim/operators/moe.h). */
 typedef struct moe_handle {

@@ -117,6 +117,19 @@ void moe_goes_by(graph *g, const moe_handle *handle, bool once, bool back)
 }
 
 /* A view of [ranks x sequence, micro-batch, width] as [sequence, micro-batch, ranks, width]. */
+void moe_attribute(graph *g, tensor_id t)
+{
+  graph_node *n = graph_add(g, &operator_attribute);
+  n->dims[ATTRIBUTE_NUMBER] = g->attributes++;
+  node_input(n, t);
+}
+
+void moe_keeps_graph(graph *g)
+{
+  assert(g->nodes.count > 1 && g->layer >= 0);
+  g->nodes.items[g->nodes.count - 1].leaves_graph = (uint32_t)g->layer + 1;
+}
+
 static tensor_id ranks_side_by_side(graph *g, tensor_id by_rank, graph_tensor part, int64_t ranks)
 {
   int64_t s = part.shape[0], b = part.shape[1], w = part.shape[2];
