@@ -107,13 +107,13 @@ static void print_place(const direction_comparison *d, FILE *out)
 static void print_direction(const direction_comparison *d, const char *name, FILE *out, arena *a)
 {
   fprintf(out,
-          "%s        %" PRIu32 " predicted, %" PRIu32 " measured, %" PRIu32
+          "%s        %" PRIu32 " predicted, %" PRIu32 " measured (%s MiB), %" PRIu32
           " the same in order and bytes",
-          name, d->count[SIDE_PREDICTED], d->count[SIDE_MEASURED], d->found[COPY_SAME]);
+          name, d->count[SIDE_PREDICTED], d->count[SIDE_MEASURED],
+          mebibytes(a, d->bytes[SIDE_MEASURED]), d->found[COPY_SAME]);
   for (int f = COPY_SAME + 1; f < COPY_FINDINGS; f++)
     if (d->found[f] > 0)
       fprintf(out, ", %" PRIu32 " %s", d->found[f], copy_finding_name((copy_finding)f));
-  fprintf(out, " (%s MiB)", mebibytes(a, d->bytes[SIDE_MEASURED]));
   print_place(d, out);
   fputc('\n', out);
 }
