@@ -151,6 +151,17 @@ def test_pickle_protocols(offsim, root, tmp_path, protocol):
     assert offsim("import", path, check=0).stdout == offsim("import", SNAPSHOT, check=0).stdout
 
 
+def test_negative_exponents(offsim, root, tmp_path):
+    """Python's json, with which people cut traces, writes small numbers so."""
+    text, path = (root / TRACE).read_text(), tmp_path / "trace.json"
+
+    def with_length(length):
+        path.write_text(text.replace('"dur": 90.0', f'"dur": {length}', 1))
+        return offsim("import", path, check=0).stdout
+
+    assert with_length("9000000e-5") == with_length("90.0") != with_length("9e-05") == with_length("0")
+
+
 class Calls:
     def __reduce__(self):
         return print, ("called",)
@@ -186,7 +197,9 @@ def test_cut_files(offsim, root, tmp_path, name, packed):
     ('{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]}', "a kernel without args.stream"),
     ('{"traceEvents": [{"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy DtoH", "ts": 1, "dur": 2,'
      ' "args": {"stream": 7}}]}', "a copy without args.bytes"),
-    ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1e3, "dur": 2}]}', "a number without an exponent"),
+    ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1e3, "dur": 2}]}', "no positive exponent"),
+    ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1e-, "dur": 2}]}', "the digits of an exponent"),
+    ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": 2}]}', "needs ProfilerActivity.CUDA"),
     ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 99999999999999999999, "dur": 2}]}', "too large"),
     ('{"traceEvents": [1]}', "found '1'; expected an object"),
     ('{"events": []}', 'there is no "traceEvents"'),

@@ -147,6 +147,23 @@ static bool append_digit(int64_t *value, int digit)
   return true;
 }
 
+/* Python's json, with which people cut traces, writes 0.00005 as 5e-05. It writes no positive
+ * exponent of a time or size. */
+static bool divide_by_exponent(json_pull *j, int64_t *value)
+{
+  int64_t exponent = 0;
+  bool any = false;
+  j->in->next++;
+  if (input_peek(j->in) != '-')
+    return input_expected(j->in, "'-': a number here has no positive exponent");
+  j->in->next++;
+  for (int c; is_digit(c = input_peek(j->in)); j->in->next++, any = true)
+    append_digit(&exponent, c - '0'); /* beyond 64 bits it is large enough as it is */
+  for (; exponent > 0 && *value > 0; exponent--)
+    *value /= 10;
+  return any || input_expected(j->in, "the digits of an exponent");
+}
+
 bool json_scaled(json_pull *j, int digits, int64_t *value)
 {
   int c = json_peek(j);
@@ -162,9 +179,9 @@ bool json_scaled(json_pull *j, int digits, int64_t *value)
         fits &= append_digit(&sum, c - '0');
         digits--;
       }
-  if (c == 'e' || c == 'E') return input_expected(j->in, "a number without an exponent");
   for (; digits > 0; digits--)
     fits &= append_digit(&sum, 0);
+  if ((c == 'e' || c == 'E') && !divide_by_exponent(j, &sum)) return false;
   if (!fits) return input_wrong(j->in, at, "this number is too large");
   *value = negative ? -sum : sum;
   return true;

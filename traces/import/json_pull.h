@@ -38,7 +38,7 @@ bool json_more(json_pull *j, char close);
 bool json_key(json_pull *j);  /* with its colon: j->text */
 bool json_text(json_pull *j); /* j->text */
 bool json_skip(json_pull *j); /* any value */
-/* A number times 10^digits; further decimals are dropped. It must fit. */
+/* A number times 10^digits; further decimals are dropped. It must fit, and may have a negative exponent. */
 bool json_scaled(json_pull *j, int digits, int64_t *value);
 /* A whole number, or -1 for any other value: kinds of a number that only programs like this one
  * write. */

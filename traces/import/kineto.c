@@ -334,6 +334,14 @@ static bool add_base(kineto_reader *k, int64_t at)
   return true;
 }
 
+static bool has_work(const real_run *r)
+{
+  for (uint32_t i = 0; i < r->spans.count; i++) {
+    if (real_span_is_work((real_span_kind)r->spans.items[i].kind)) return true;
+  }
+  return false;
+}
+
 static bool read_file(kineto_reader *k)
 {
   bool has_events = false;
@@ -342,6 +350,10 @@ static bool read_file(kineto_reader *k)
   if (k->json.in->failed || !json_is_at_end(&k->json)) return false;
   int64_t at = input_offset(k->json.in);
   if (!has_events) return input_wrong(k->json.in, at, "there is no \"traceEvents\" in the object");
+  if (!has_work(k->run))
+    return input_wrong(k->json.in, at,
+                       "no kernel and no copy of a GPU in it; the profiler needs "
+                       "ProfilerActivity.CUDA");
   return add_base(k, at);
 }
 
