@@ -328,9 +328,10 @@ static flow run_unset(call *c)
   evaluator *e = c->e;
   for (uint32_t i = 0; i < c->count; i++) {
     const char *name = plain_word(c, i);
-    if (name == NULL)
-      return diag_error(e->d, c->at, "unset of an unknown name is not read") ? FLOW_NEXT
-                                                                             : FLOW_EXIT;
+    if (name == NULL) {
+      diag_note(e->d, c->at, "unset of an unknown name: taken for none that the script reads");
+      continue;
+    }
     if (name[0] == '-') continue;
     uint32_t length = shell_name_length(name, name + strlen(name));
     if (name[length] == '[') {
