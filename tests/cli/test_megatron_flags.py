@@ -174,6 +174,24 @@ def test_the_least_world_size_has_all_optimizer_instances(offsim):
     assert value_of(run, "world_size") == "4" and "taking the least that the other sizes allow, 4" in run.stderr
 
 
+@pytest.mark.parametrize("line, what", [
+    ("use_mup: true", "MuP"), ("moe_input_jitter_eps: 0.1", "noise"), ("mla_down_proj_fusion: true", "down projections"),
+    ("disable_jit_fuser: true", "fuses"), ("moe_deepep_num_sms: 24", "multiprocessors"), ("nccl_ub: true", "NCCL user buffers"),
+    ("no_clone_scatter_output_in_embedding: true", "embedding"), ("deallocate_pipeline_outputs: false", "outputs"),
+    ("store_param_remainders: false", "main parameters"), ("sliding_window: 512", "sliding-window"),
+])
+def test_what_changes_memory_or_time_gets_a_note(offsim, line, what):
+    note = re.search(r"^-:6:1: note: --[-a-z]+: (.*): not modelled, predicted without it$", read(offsim, SHAPE + line).stderr, re.M)
+    assert note and what in note.group(1)
+
+
+@pytest.mark.parametrize("line", ["deallocate_pipeline_outputs: true", "store_param_remainders: true", "nccl_ub: false",
+                                  "moe_deepep_num_sms: 20"])
+def test_what_is_predicted_gets_none(offsim, line):
+    run = read(offsim, SHAPE + line)
+    assert run.status == 0 and "not modelled" not in run.stderr
+
+
 # ---- forks and wrappers ----
 
 @pytest.mark.parametrize("lines, key, value", [

@@ -148,11 +148,19 @@ static bool set_value(const applying *p, const flag_use *use)
   return settings_set_key(p->s, flag->effect.key, value, use->value_at, p->a, p->d);
 }
 
+static bool is_harmless(const megatron_flag *flag, const char *value)
+{
+  bool truth;
+  if (flag->type == FLAG_TYPE_FLAG && scalar_bool(value, &truth)) {
+    return truth == (strcmp(flag->effect.harmless, "true") == 0);
+  }
+  return *value != '\0' && strcmp(value, flag->effect.harmless) == 0;
+}
+
 static void say_unmodelled(const applying *p, const flag_use *use)
 {
   const megatron_flag *flag = &megatron_flags[use->flag];
-  bool harmless = *use->value != '\0' && strcmp(use->value, flag->effect.harmless) == 0;
-  if (!harmless && !switched_off(flag, use->value)) {
+  if (!is_harmless(flag, use->value)) {
     foreign_unmodelled(p->d, use->at, flag->name, flag->effect.text);
   }
 }
