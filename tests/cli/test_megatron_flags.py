@@ -192,6 +192,13 @@ def test_what_is_predicted_gets_none(offsim, line):
     assert run.status == 0 and "not modelled" not in run.stderr
 
 
+def test_a_refused_run_has_no_notes(offsim):
+    script = "ray job submit -- python3 train.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --rollout-shuffle " \
+        "--seq-length 32 --actor-num-nodes 1 --micro-batch-size 1 --my-own-switch\n"
+    run = read(offsim, script)
+    assert "--actor-num-nodes: reinforcement learning" in one_error(run, 2) and run.stderr.count("\n") == 1
+
+
 # ---- forks and wrappers ----
 
 @pytest.mark.parametrize("lines, key, value", [

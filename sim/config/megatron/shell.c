@@ -505,6 +505,32 @@ static bool take_defaults(const shell_reader *p, const megatron_wrapper *w, cons
          environment_set(r->s, "CUDA_DEVICE_MAX_CONNECTIONS", "1", at, r->a, r->d);
 }
 
+/* The option that only a run of another kind has, whatever its value. */
+static uint32_t refused_flag(const shell_reader *p, const shell_command *c, uint32_t i)
+{
+  const char *text = c->words[i].text;
+  if (!is_megatron_option(text)) return MEGATRON_FLAG_UNKNOWN;
+  uint32_t index = megatron_flag_find(arena_strndup(p->r->a, text, strcspn(text, "=")));
+  const megatron_flag *flag = &megatron_flags[index];
+  bool is_off = flag->values == FLAG_VALUES_NONE && i + 1 < c->count &&
+                strcmp(c->words[i + 1].text, "false") == 0;
+  bool is_refused = flag->effect.kind == FLAG_REFUSED && *flag->effect.harmless == '\0';
+  return is_refused && !is_off && strchr(text, '=') == NULL ? index : MEGATRON_FLAG_UNKNOWN;
+}
+
+/* Takes such an option alone: notes on the others would hide why the run is refused. */
+static bool take_refused(shell_reader *p, const shell_command *c)
+{
+  for (uint32_t i = arguments_begin(c); i < c->count; i++) {
+    uint32_t flag = refused_flag(p, c, i);
+    if (flag == MEGATRON_FLAG_UNKNOWN) continue;
+    source_pos at = c->words[i].at;
+    *ARRAY_PUSH(&p->r->uses) = (flag_use){ .flag = flag, .value = "", .at = at, .value_at = at };
+    return true;
+  }
+  return false;
+}
+
 static bool take_command(shell_reader *p, const shell_command *c)
 {
   args_reader *r = p->r;
@@ -521,6 +547,7 @@ static bool take_command(shell_reader *p, const shell_command *c)
                       "%.200s %s; offsim predicts the training of decoder-only models", entry,
                       known->does);
   }
+  if (take_refused(p, c)) return true;
   if (entry != NULL && known == NULL) {
     diag_note(r->d, c->words[c->entry].at,
               "%.200s is not one of Megatron-LM's scripts; predicted as if it trains a GPT model "
