@@ -170,12 +170,24 @@ static dtype type_of_operand(const emitter *e, uint32_t operand)
   return (dtype)e->plan->tensors.items[tensor].dtype;
 }
 
+static dtype type_of_ref(const emitter *e, const emitted_ref *r)
+{
+  return r->view.whole ? type_of_operand(e, r->operand) : (dtype)r->view.dtype;
+}
+
+ref emit_matrix_rows(emitter *e, ref r, int64_t first, int64_t rows, int64_t columns)
+{
+  assert(r != 0 && r < e->refs.count);
+  dtype type = type_of_ref(e, &e->refs.items[r]);
+  return emit_strided(e, r, type, first * columns, 2, (int64_t[]){ rows, columns }, NULL);
+}
+
 ref emit_permuted(emitter *e, ref r, uint32_t rank, const int64_t *shape, const uint8_t *order)
 {
   if (r == 0) return 0;
   assert(r < e->refs.count && rank <= PLAN_VIEW_DIMS);
   emitted_ref seen = e->refs.items[r];
-  dtype type = seen.view.whole ? type_of_operand(e, seen.operand) : (dtype)seen.view.dtype;
+  dtype type = type_of_ref(e, &seen);
   seen.view = permuted(seen.view, type, rank, shape, order);
   seen.alone = permuted(seen.alone, type, rank, shape, order);
   *ARRAY_PUSH(&e->refs) = seen;

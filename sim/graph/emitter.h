@@ -49,6 +49,8 @@ ref emit_strided(emitter *e, ref r, dtype type, int64_t offset, uint32_t rank, c
  * 0 sees part number `part`. */
 ref emit_turned(emitter *e, ref r, dtype type, uint32_t part, uint32_t parts, int64_t rows,
                 int64_t columns);
+/* Rows of a matrix from row `first`, in the type of `r`: a weight's may be fp8. */
+ref emit_matrix_rows(emitter *e, ref r, int64_t first, int64_t rows, int64_t columns);
 /* The same elements with permuted dimensions: dimension i is dimension order[i] of `r`. `shape` is the shape
  * of `r`; if `r` is a tensor, it must be that tensor's shape. */
 ref emit_permuted(emitter *e, ref r, uint32_t rank, const int64_t *shape, const uint8_t *order);

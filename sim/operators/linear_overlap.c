@@ -129,8 +129,7 @@ static void scatter_in_pipeline(emitter *e, const linear_node *l, const linear_p
   for (int64_t i = 0; i < PARTS; i++) {
     ref to = emit_strided(e, buffer, l->type, i * l->gemm_rows * columns, 2,
                           (int64_t[]){ l->gemm_rows, columns }, NULL);
-    part.weight = emit_strided(e, p->weight, l->type, i * columns * p->inner, 2,
-                               (int64_t[]){ columns, p->inner }, NULL);
+    part.weight = emit_matrix_rows(e, p->weight, i * columns, columns, p->inner);
     if (p->bias != 0) part.bias = emit_strided(e, p->bias, l->type, i * columns, 1, &columns, NULL);
     linear_multiply(e, l, &part, l->gemm_rows, PARTS, x, to);
     emit_join(e, STREAM_COMM, STREAM_COMPUTE);

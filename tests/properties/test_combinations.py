@@ -531,6 +531,8 @@ def draw(seed):
         put_experts_on_host(r, scenario)
     if r.random() < 0.25:
         surprise(r, scenario)
+    if not on_hf and scenario["parallel"].get("sequence_parallel") and r.random() < 0.5:
+        scenario["parallel"].update(tp_comm_overlap=True, tp_comm_overlap_rs_method=r.choice(["pipeline", "ring_exchange"]))
     scenario["machine"] = {"name": r.choice(["H100-SXM", "H200-SXM", "A100-SXM-PCIe4", "ideal"])}
     return scenario
 

@@ -164,6 +164,10 @@ static void test_round_trips(void **state)
     { SMALL_DENSE,
       "training: {global_batch_size: 4}\n"
       "parallel: {world_size: 4, tensor_model_parallel_size: 2, sequence_parallel: true}\n" },
+    { SMALL_DENSE,
+      "training: {fp8_format: hybrid, fp8_recipe: tensorwise, fp8_param_gather: true}\n"
+      "parallel: {world_size: 2, tensor_model_parallel_size: 2, sequence_parallel: true, "
+      "use_distributed_optimizer: true, tp_comm_overlap: true}\n" },
     { SMALL_MOE,
       OFFLOAD("core_attn, expert_fc1, moe_act, attn_norm, mlp_norm, attn_proj, qkv_linear") },
     { SMALL_MOE,
