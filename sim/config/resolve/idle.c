@@ -1,0 +1,79 @@
+/*
+ * Keys that serve another one, which is off: a note says that they change nothing. As in Megatron-LM, an
+ * fp8 recipe alone turns no fp8 on. Who gives the other key too, even to turn it off, knows.
+ */
+#include "sim/config/resolve/steps.h"
+
+typedef struct idle_keys {
+  setting_key of;
+  bool is_on;
+  setting_key keys[5]; /* ends with 0: the first key of all serves none */
+} idle_keys;
+
+static const char *off_word(const settings *s, setting_key of)
+{
+  const char *word = key_rows[of].type == KEY_TYPE_FLAG ? "false" : chosen_word(s, of);
+  return *word == '\0' ? "not given" : word;
+}
+
+static bool is_either(system_choice system, system_choice a, system_choice b)
+{
+  return system == a || system == b;
+}
+
+void note_idle(const settings *s, diag *d)
+{
+  const struct offload_settings *o = &s->offload;
+  const struct training_settings *t = &s->training;
+  bool fine_grained = is_either(o->system, SYSTEM_megatron, SYSTEM_megatron_pr1752);
+  const idle_keys rows[] = {
+    { KEY_recompute_recompute_granularity,
+      s->recompute.recompute_granularity != GRANULARITY_NONE,
+      { KEY_recompute_recompute_method, KEY_recompute_recompute_num_layers,
+        KEY_recompute_recompute_modules } },
+    { KEY_training_fp8_format, t->fp8_format != FP8_FORMAT_NONE, { KEY_training_fp8_recipe } },
+    { KEY_training_first_last_layers_bf16,
+      t->first_last_layers_bf16,
+      { KEY_training_num_layers_at_start_in_bf16, KEY_training_num_layers_at_end_in_bf16 } },
+    { KEY_training_cuda_graph_impl,
+      t->cuda_graph_impl != GRAPHS_NONE,
+      { KEY_training_cuda_graph_modules } },
+    { KEY_training_optimizer_cpu_offload,
+      t->optimizer_cpu_offload,
+      { KEY_training_optimizer_offload_fraction, KEY_training_overlap_cpu_optimizer_d2h_h2d } },
+    { KEY_training_chunked_optimizer_state_offload,
+      t->chunked_optimizer_state_offload,
+      { KEY_training_optimizer_state_offload_fraction,
+        KEY_training_optimizer_state_offload_chunk_size_mb } },
+    { KEY_model_multi_latent_attention,
+      s->model.multi_latent_attention,
+      { KEY_model_q_lora_rank, KEY_model_kv_lora_rank } },
+    { KEY_lora_adapter,
+      s->lora.adapter != ADAPTER_NONE,
+      { KEY_lora_lora_r, KEY_lora_lora_alpha, KEY_lora_lora_dropout,
+        KEY_lora_lora_target_modules } },
+    { KEY_offload_system,
+      fine_grained,
+      { KEY_offload_activation_offload_fraction, KEY_offload_delta_offload_bytes_across_pp_ranks,
+        KEY_offload_fine_grained_offloading_max_inflight_offloads } },
+    { KEY_offload_system, o->system == SYSTEM_planned, { KEY_offload_planned_device_bytes } },
+    { KEY_offload_system,
+      is_either(o->system, SYSTEM_trl, SYSTEM_trl_sync),
+      { KEY_offload_max_fwd_stash_size } },
+    { KEY_offload_system, o->system == SYSTEM_veomni, { KEY_offload_activation_gpu_limit } },
+    { KEY_offload_moe_use_offloading_experts,
+      o->moe_use_offloading_experts,
+      { KEY_offload_moe_offloading_num_chunks, KEY_offload_moe_offloading_num_stages } },
+  };
+
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const idle_keys *row = &rows[i];
+    if (row->is_on || s->given[row->of]) continue;
+    for (const setting_key *key = row->keys; *key != 0; key++) {
+      if (s->given[*key]) {
+        diag_note(d, s->at[*key], "%s has no effect: %s is %s", key_rows[*key].name,
+                  key_rows[row->of].name, off_word(s, row->of));
+      }
+    }
+  }
+}
