@@ -43,6 +43,14 @@ bool file_was_read(const char *path)
 
 /* ------------------------------------------------------------------------------------------------ */
 
+file_kind file_kind_of(const char *path)
+{
+  struct stat about;
+  if (strcmp(path, "-") == 0) return FILE_OTHER;
+  if (stat(path, &about) != 0) return FILE_MISSING;
+  return S_ISDIR(about.st_mode) ? FILE_FOLDER : FILE_OTHER;
+}
+
 char *file_read(arena *a, const char *path, size_t limit_bytes, size_t *length, diag *d)
 {
   bool standard_input = strcmp(path, "-") == 0;

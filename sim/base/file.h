@@ -18,6 +18,11 @@ enum { FILE_TEXT_LIMIT_BYTES = 1 << 20 };
  * error: the file cannot be read, or has more than `limit_bytes`. */
 char *file_read(arena *a, const char *path, size_t limit_bytes, size_t *length, diag *d);
 
+typedef enum file_kind { FILE_MISSING, FILE_FOLDER, FILE_OTHER } file_kind;
+
+/* What file_read would find; "-" is FILE_OTHER. */
+file_kind file_kind_of(const char *path);
+
 /* Notes an input that is read in another way than by file_read: file_open refuses to replace it. */
 void file_note_read(FILE *stream);
 /* Whether the path is that of an input that was read or noted. */

@@ -82,3 +82,22 @@ def test_one_message_says_what_reads_a_file(offsim, tmp_path, trace):
         path.write_bytes(content)
         error = one_error(offsim("predict", path), 2)
         assert error.startswith(f"{path}: error: this is {what} and no scenario; "), error
+
+
+# ---- a model's folder ----
+
+def test_config_json_by_its_folder(offsim, root, tmp_path):
+    text = (root / "tests/data/hf/llama-3-8b.json").read_text()
+    (tmp_path / "config.json").write_text(text)
+    options = ("--set", "seq_length=4096", "--print-scenario")
+    by_folder, by_file = (offsim("predict", "--hf-config", path, *options, check=0).stdout
+                          for path in (tmp_path, tmp_path / "config.json"))
+    assert by_folder == by_file
+    (tmp_path / "config.json").write_text(text.replace('"model_type": "llama"', '"model_type": "mamba2"'))
+    assert one_error(offsim("predict", "--hf-config", tmp_path, *options), 2).startswith(f"{tmp_path}/config.json:")
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "none.json"])
+def test_a_model_is_not_looked_up(offsim, name):
+    message = one_error(offsim("predict", "--hf-config", name, "--set", "seq_length=4096"), 2)
+    assert message.startswith(f"{name}: error: there is no such file; no model is looked up by its name")

@@ -233,6 +233,12 @@ bool hf_config_parse(settings *s, const char *path, const char *text, size_t len
 bool hf_config_read(settings *s, const char *path, hf_config_facts *facts, arena *a, diag *d)
 {
   size_t length;
+  if (file_kind_of(path) == FILE_FOLDER) path = arena_printf(a, "%s/config.json", path);
+  if (file_kind_of(path) == FILE_MISSING) {
+    return diag_error(d, (source_pos){ path, 0, 0 },
+                      "there is no such file; no model is looked up by its name: give its "
+                      "config.json, or the folder with it");
+  }
   const char *text = file_read(a, path, FILE_TEXT_LIMIT_BYTES, &length, d);
   return text != NULL && hf_config_parse(s, path, text, length, facts, a, d);
 }

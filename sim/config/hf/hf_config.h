@@ -23,7 +23,7 @@ typedef struct hf_config_facts {
   bool needs_hf; /* model.implementation hf alone has such modules */
 } hf_config_facts;
 
-/* `facts` may be NULL. False after a diag error. */
+/* `path` is a config.json, or the folder with it. `facts` may be NULL. False after a diag error. */
 bool hf_config_read(settings *s, const char *path, hf_config_facts *facts, arena *a, diag *d);
 
 /* If only a config.json describes the run and `s` does not set them: takes precision from its dtype,
