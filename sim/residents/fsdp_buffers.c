@@ -1,11 +1,4 @@
-/*
- * Megatron-FSDP's buffers, group by group.
- *
- * Dates of releases rest on three recorded cases of tests/fidelity (deepseek_proxy_fsdp_ep2_fsdp2 with the
- * image of June 2026, mcore_te_tp2_zp_z3_resume_fsdp_dtensor with that of April 2026, and
- * mcore_te_tp2_zp_z3_resume_torch_dist_te_8experts2parallel_top2router with that of February 2026), so a
- * change may lie anywhere between two of them; these cases are no evidence for the rules.
- */
+/* Megatron-FSDP's buffers, group by group. */
 #include "sim/residents/fsdp_buffers.h"
 
 #include <assert.h>
@@ -26,11 +19,7 @@ typedef struct fsdp_group_array {
   uint32_t count, capacity;
 } fsdp_group_array;
 
-enum {
-  FIRST_MEGATRON_FSDP_YEAR = 2026, /* earlier images ran its predecessor, custom FSDP */
-  NATIVE_GRADIENTS_MONTH = 5,      /* of 2026: images from then on */
-  PREFETCHED_ELEMENTS = 500000000
-};
+enum { PREFETCHED_ELEMENTS = 500000000 };
 
 /* What is sharded, as bits. */
 enum { CUT_STATES = 1, CUT_GRADIENTS = 2, CUT_WEIGHTS = 4 };
@@ -75,16 +64,11 @@ static fsdp_group_array groups_of(const settings *s, const parameter_list *param
   return groups;
 }
 
-static bool is_recent(const settings *s)
-{
-  return image_is_from(s, FIRST_MEGATRON_FSDP_YEAR, NATIVE_GRADIENTS_MONTH);
-}
-
-/* Gradients have the parameters' type, bf16 for fp8 parameters: so recorded with the image of June 2026.
- * Those of April and February use fp32. */
+/* Gradients have the parameters' type, bf16 for fp8 parameters, since 2 July 2026 (adfe9e11, #5462): from
+ * then on accumulate_allreduce_grads_in_fp32 has no effect on them. */
 static dtype group_gradient_type(const settings *s, const fsdp_group *g)
 {
-  if (!is_recent(s)) return gradient_type_of(s);
+  if (!megatron_is_from(s, 20260702, 2026, 4)) return gradient_type_of(s);
   return g->type == DTYPE_FP8 ? DTYPE_BF16 : (dtype)g->type;
 }
 
@@ -94,12 +78,13 @@ static bool is_outside(const static_writer *w, const fsdp_group *g)
   return w->parameters.items[g->first].layer < 0;
 }
 
-/* ... and in most releases through the optimizer step: so recorded with the image of June 2026, and not with
- * those of February and April, nor since expert parallelism came on 22 October 2025 (268fda08). */
+/* ... and through the optimizer step, but for the releases from 22 October 2025 (268fda08, expert
+ * parallelism) to 30 May 2026 (378d81fb, #4717). */
 static bool stays_gathered(const static_writer *w, const fsdp_group *g)
 {
-  bool older = !megatron_is_from(w->s, 20251022, FIRST_MEGATRON_FSDP_YEAR, 1);
-  return is_outside(w, g) && (older || is_recent(w->s));
+  bool resharded =
+      megatron_is_from(w->s, 20251022, 2026, 1) && !megatron_is_from(w->s, 20260530, 2026, 4);
+  return is_outside(w, g) && !resharded;
 }
 
 static int64_t kept(const fsdp_group *g, bool cut)
@@ -183,9 +168,8 @@ void write_fsdp_buffers(static_writer *w, const uint32_t *parameter_ids)
     const fsdp_group *g = &groups.items[i];
     static_take(w, "fsdp.weights", CLASS_WEIGHT, (dtype)g->type,
                 kept(g, (cut & CUT_WEIGHTS) != 0) * dtype_bytes((dtype)g->type), NO_PARAMETER);
-    if (g->type != DTYPE_FP32 || is_recent(w->s))
-      static_take(w, "fsdp.main_weights", CLASS_OPTIMIZER, DTYPE_FP32,
-                  kept(g, (cut & CUT_STATES) != 0) * 4, NO_PARAMETER);
+    static_take(w, "fsdp.main_weights", CLASS_OPTIMIZER, DTYPE_FP32,
+                kept(g, (cut & CUT_STATES) != 0) * 4, NO_PARAMETER);
     release_parameters(w, parameter_ids, g);
   }
   write_gradients(w, &groups, (cut & CUT_GRADIENTS) != 0);

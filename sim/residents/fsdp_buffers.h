@@ -15,9 +15,8 @@
  * use. Layers are resharded after their forward or backward; groups outside the layers stay
  * gathered. After a step the weights are gathered ahead: all of them, or with
  * overlap_param_gather the first 500 million elements; logging the norm of the parameters
- * (log_params_norm) reshards the layers. Software before May 2026 had fp32 gradients and also
- * resharded the groups outside the layers, except custom FSDP (before 2026), which kept them
- * gathered: that much is measured, not read.
+ * (log_params_norm) reshards the layers. Earlier releases had fp32 gradients, or resharded the
+ * groups outside the layers, too: fsdp_buffers.c has the days.
  *
  * Sources (Megatron-LM d98e8a64): core/distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py
  * (ParameterGroup, DataParallelBuffer, _init_each_parameter_group_buffers, update_main_grads,

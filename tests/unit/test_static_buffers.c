@@ -71,6 +71,7 @@ static void fsdp_cuts_everything(void **state)
   static const char *const cut[][2] = {
     { "parallel.use_megatron_fsdp", "true" },
     { "parallel.data_parallel_sharding_strategy", "optim_grads_params" },
+    { "software.megatron_day", "2026-05-19" },
     { NULL, NULL },
   };
   arena a = { 0 };
@@ -116,6 +117,42 @@ static void fsdp_keeps_weights_gathered(void **state)
   s.training.log_params_norm = true;
   list = static_allocations(&s, 90, 0, &a);
   assert_int_equal(bytes_named(&list, "fsdp.gathered_weights"), 2 * outside);
+  arena_release(&a);
+}
+
+/* Gradients in the weights' type, and what is outside the layers gathered through the step: both with the
+ * newest code, too. */
+static void fsdp_changes_with_days(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *day;
+    int64_t gradient_bytes;
+    bool stays;
+  } rows[] = { { "2025-10-21", 4, true },
+               { "2025-10-22", 4, false },
+               { "2026-05-29", 4, false },
+               { "2026-05-30", 4, true },
+               { "2026-07-01", 4, true },
+               { "2026-07-02", 2, true },
+               { "", 2, true } };
+  arena a = { 0 };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const char *keys[][2] = { { "parallel.use_megatron_fsdp", "true" },
+                              { "parallel.data_parallel_sharding_strategy", "optim_grads_params" },
+                              { "software.megatron_day", rows[i].day },
+                              { NULL, NULL } };
+    settings s;
+    small_gpt(&s, (const char *const(*)[2])keys, &a);
+    static_allocation_list list = static_allocations(&s, 90, 0, &a);
+    int64_t elements = bytes_named(&list, "fsdp.weights") / 2;
+    assert_int_equal(bytes_named(&list, FSDP_GRADIENTS), elements * rows[i].gradient_bytes);
+    bool stays = false;
+    for (uint32_t k = 0; k < list.count; k++)
+      stays |= list.items[k].purpose == CLASS_WORKSPACE &&
+               strcmp(list.items[k].name, "fsdp.gathered_weights") == 0;
+    assert_int_equal(stays, rows[i].stays);
+  }
   arena_release(&a);
 }
 
@@ -165,6 +202,7 @@ static void fsdp_places_fill_the_buffer(void **state)
   for (int i = 0; i < 4; i++) {
     const char *keys[][2] = { { "parallel.use_megatron_fsdp", "true" },
                               { "parallel.data_parallel_sharding_strategy", strategies[i] },
+                              { "software.megatron_day", "2026-05-19" },
                               { NULL, NULL } };
     settings s;
     small_gpt(&s, (const char *const(*)[2])keys, &a);
@@ -372,6 +410,7 @@ int main(void)
     cmocka_unit_test(phases_do_not_run_backwards),
     cmocka_unit_test(fsdp_cuts_everything),
     cmocka_unit_test(fsdp_keeps_weights_gathered),
+    cmocka_unit_test(fsdp_changes_with_days),
     cmocka_unit_test(fsdp_states_of_two_engines_are_whole),
     cmocka_unit_test(fsdp_places_fill_the_buffer),
     cmocka_unit_test(rotary_angles_are_cached),
