@@ -64,7 +64,7 @@ static bool is_stepped(const optimizer_buffers *b, uint32_t row)
 static stepped_list stepped_of(const optimizer_buffers *b, arena *a)
 {
   const static_allocation_list *list = b->list;
-  stepped_list all = { ARENA_ARRAY(a, stepped, list->rank.list.count), list->rank.list.count, 0 };
+  stepped_list all = { ARENA_ARRAY(a, stepped, list->parameters.count), list->parameters.count, 0 };
   for (uint32_t i = 0; i < all.count; i++)
     all.items[i] = (stepped){ .parameter = i, .main = NO_PARAMETER };
   for (uint32_t i = 0; i < list->count; i++)

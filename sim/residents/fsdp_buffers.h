@@ -1,8 +1,7 @@
 /*
- * Megatron-FSDP keeps weights, fp32 main weights, gradients and optimizer states by parameter
- * group (the dense parameters or the routed experts of one layer, or everything outside the
- * layers). data_parallel_sharding_strategy says which of them are sharded ("cut") over the data
- * parallel ranks:
+ * Megatron-FSDP keeps weights, fp32 main weights and gradients by parameter group (fsdp_groups.h).
+ * data_parallel_sharding_strategy says which of them, and whether the optimizer's states, which each
+ * parameter has, are sharded ("cut") over the data parallel ranks; the last rank's are written:
  *
  *   strategy              weights   gradients   main weights and states
  *   no_shard              whole     whole       whole
@@ -26,6 +25,7 @@
 #ifndef OFFSIM_SIM_RESIDENTS_FSDP_BUFFERS_H
 #define OFFSIM_SIM_RESIDENTS_FSDP_BUFFERS_H
 
+#include "sim/residents/fsdp_groups.h"
 #include "sim/residents/static_writer.h"
 
 #define FSDP_GRADIENTS "fsdp.gradients" /* the name of the allocations */
@@ -33,17 +33,17 @@
 /* Where gradients are: parameters in groups, groups in one buffer for each type. In the arena. */
 rank_parameters fsdp_rank_parameters(const settings *s, uint32_t pp_rank, arena *a);
 
-/* When the model is built, its own tensors (`parameter_ids`, by parameter) move into the groups'
- * buffers. */
-void write_fsdp_buffers(static_writer *w, const uint32_t *parameter_ids);
+/* When the model is built. Its own tensors move into the groups' buffers, and empty_cache gives their memory
+ * back to the driver, so that nothing later can have it: they are not written. */
+void write_fsdp_buffers(static_writer *w, const fsdp_group_list *groups);
 
 /* First forward: the weights that are gathered and stay. */
-void write_fsdp_gathered(static_writer *w);
+void write_fsdp_gathered(static_writer *w, const fsdp_group_list *groups);
 
 /* The weights that every step gathers for the next forward. */
-void write_fsdp_gathered_ahead(static_writer *w);
+void write_fsdp_gathered_ahead(static_writer *w, const fsdp_group_list *groups);
 
 /* First step. */
-void write_fsdp_states(static_writer *w);
+void write_fsdp_states(static_writer *w, const fsdp_group_list *groups);
 
 #endif

@@ -49,8 +49,7 @@ static int64_t ranks_of_buffer(const settings *s, bool is_expert)
   return max_i64(1, all / p->num_distributed_optimizer_instances);
 }
 
-/* INT64_MAX: one bucket. */
-static int64_t bucket_limit(const settings *s, uint32_t pp_rank, uint32_t chunk)
+int64_t gradient_bucket_limit(const settings *s, uint32_t pp_rank, uint32_t chunk)
 {
   if (!s->parallel.overlap_grad_reduce || pp_rank > 0 || chunk > 0) return INT64_MAX;
   if (s->parallel.ddp_bucket_size != UNSET) return s->parallel.ddp_bucket_size;
@@ -156,7 +155,7 @@ static gradient_buffer buffer_of(const settings *s, uint32_t pp_rank, uint32_t c
   if (s->parallel.ddp_pad_buckets_for_high_nccl_busbw)
     multiple = least_common_multiple(multiple, HIGH_BUS_BANDWIDTH_ALIGNMENT);
   layout l = { .padded = parameters_are_buffered(s), .bucket_multiple = multiple };
-  int64_t limit = bucket_limit(s, pp_rank, chunk);
+  int64_t limit = gradient_bucket_limit(s, pp_rank, chunk);
   if (kind & KIND_WHOLE)
     place_whole(&l, parameters, &members, ranks, limit);
   else

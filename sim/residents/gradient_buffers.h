@@ -55,6 +55,9 @@ typedef struct gradient_buffer_list {
 gradient_buffer_list gradient_buffers_of_rank(const settings *s, uint32_t pp_rank,
                                               const parameter_list *parameters, arena *a);
 
+/* Elements at which a bucket of this chunk is full. INT64_MAX: there is one bucket. */
+int64_t gradient_bucket_limit(const settings *s, uint32_t pp_rank, uint32_t chunk);
+
 /* Parameters move into padded buffers whose parts the ranks own: the distributed optimizer, but not
  * under an optimizer that works on whole matrices (muon, soap) without a layer-wise layout. */
 bool parameters_are_buffered(const settings *s);

@@ -12,8 +12,8 @@ static int group_of(const parameter *p)
   return (p->is_expert ? 2 : 0) + (p->role == PARAMETER_VECTOR ? 0 : 1);
 }
 
-static optimizer_shard_list by_group(const parameter_list *parameters,
-                                     const optimizer_shard_list *shards, arena *a)
+optimizer_shard_list optimizer_by_group(const parameter_list *parameters,
+                                        const optimizer_shard_list *shards, arena *a)
 {
   optimizer_shard_list out = { ARENA_ARRAY(a, optimizer_shard, shards->count), 0 };
   for (int group = 0; group < 4; group++)
@@ -59,7 +59,7 @@ optimizer_shard_list optimizer_order(const settings *s, const parameter_list *pa
   optimizer_shard_list shards = optimizer_shards_of(s, parameters, buffers, a);
   if (s->derived.layer_wise_optimizer && !s->derived.layer_wise_layout)
     shards = dealt_to_last(s, parameters, &shards, a);
-  return by_group(parameters, &shards, a);
+  return optimizer_by_group(parameters, &shards, a);
 }
 
 static const dtype main_params_types[] = {

@@ -29,6 +29,10 @@
 
 /* The shards in the order of the optimizer's groups: dense before experts; vectors, which have no
  * weight decay, before matrices. */
+optimizer_shard_list optimizer_by_group(const parameter_list *parameters,
+                                        const optimizer_shard_list *shards, arena *a);
+
+/* The optimizer's shards, in that order. */
 optimizer_shard_list optimizer_order(const settings *s, const parameter_list *parameters,
                                      const gradient_buffer_list *buffers, arena *a);
 

@@ -117,8 +117,10 @@ static_allocation_list static_allocations(const settings *s, int compute_capabil
   w.buffers = rank.buffers;
   write_user_buffers(&w);
   optimizer_shard_list shards = optimizer_order(s, &w.parameters, &w.buffers, a);
+  fsdp_group_list groups = { 0 };
   if (s->parallel.use_megatron_fsdp) {
-    write_fsdp_buffers(&w, write_parameters(&w));
+    groups = fsdp_groups_of(s, pp_rank, &w.parameters, a);
+    write_fsdp_buffers(&w, &groups);
   } else {
     write_buffers(&w, write_parameters(&w));
     write_main_parameters(&w, &shards);
@@ -126,18 +128,18 @@ static_allocation_list static_allocations(const settings *s, int compute_capabil
   write_build_tensors(&w);
   if (s->training.resumes) write_loading(&w, &shards);
   w.phase = STATIC_FORWARD;
-  if (s->parallel.use_megatron_fsdp) write_fsdp_gathered(&w);
+  if (s->parallel.use_megatron_fsdp) write_fsdp_gathered(&w, &groups);
   write_forward_workspaces(&w);
   w.phase = STATIC_BACKWARD;
   write_backward_workspaces(&w);
   w.phase = STATIC_STEP;
   if (s->parallel.use_megatron_fsdp)
-    write_fsdp_states(&w);
+    write_fsdp_states(&w, &groups);
   else
     write_optimizer_states(&w, &shards);
   write_graph_buffers(&w);
   w.phase = STATIC_RETAINED;
-  if (s->parallel.use_megatron_fsdp) write_fsdp_gathered_ahead(&w);
+  if (s->parallel.use_megatron_fsdp) write_fsdp_gathered_ahead(&w, &groups);
   write_retained(&w);
   static_allocation_list list = static_writer_finish(&w, a);
   if (!s->parallel.use_megatron_fsdp) list.rank = rank;
