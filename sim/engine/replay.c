@@ -37,6 +37,7 @@ typedef struct clock_events {
 typedef struct lasting_buffer {
   plan_buffer what; /* its plan may be gone */
   uint32_t id;      /* in its plan, in order of allocation */
+  uint32_t turn;    /* its order among equal ones */
   uint32_t in_order, on_clock;
 } lasting_buffer;
 typedef struct lasting_array {
@@ -545,7 +546,42 @@ static int order_of_lasting(const void *left, const void *right)
 {
   const lasting_buffer *a = left, *b = right;
   int size = order_of_size(a, b);
-  return size != 0 ? size : a->id < b->id ? -1 : a->id > b->id;
+  return size != 0 ? size : a->turn < b->turn ? -1 : a->turn > b->turn;
+}
+
+static void sort_lasting(lasting_array *a)
+{
+  if (a->count > 0) qsort(a->items, a->count, sizeof *a->items, order_of_lasting);
+}
+
+static void add_lasting(const pass *p, lasting_array *to, uint32_t id)
+{
+  *ARRAY_PUSH(to) = (lasting_buffer){ .what = p->plan->buffers.items[id],
+                                      .id = id,
+                                      .turn = id,
+                                      .in_order = p->in_order != NULL ? p->in_order[id] : NOT_ALIVE,
+                                      .on_clock = p->on_clock[id] };
+}
+
+/* A buffer that was made in place of a resident, as gradients of a step are, has its turn: else it would have
+ * the block of another one of its size, a state's, which stays. */
+static void take_turns_of_freed(const pass *p, const uint32_t *blocks, lasting_array *left)
+{
+  lasting_array freed = { 0 };
+  uint32_t next = 0;
+  for (uint32_t i = 0; i < p->plan->residents; i++)
+    if (blocks[i] == NOT_ALIVE) add_lasting(p, &freed, i);
+  sort_lasting(&freed);
+  for (uint32_t i = 0; i < left->count && next < freed.count; i++) {
+    lasting_buffer *made = &left->items[i];
+    if (made->id < p->plan->residents) continue;
+    while (next < freed.count && order_of_size(&freed.items[next], made) < 0)
+      next++;
+    if (next < freed.count && order_of_size(&freed.items[next], made) == 0)
+      made->turn = freed.items[next++].id;
+  }
+  if (freed.count > 0) sort_lasting(left);
+  ARRAY_FREE(&freed);
 }
 
 static void keep_blocks(pass *p, const lasting_buffer *resident, const lasting_buffer *left)
@@ -571,8 +607,8 @@ static void find_residents(pass *p)
   lasting_array *found = &p->r->found;
   found->count = 0;
   for (uint32_t i = 0; i < p->plan->residents; i++)
-    *ARRAY_PUSH(found) = (lasting_buffer){ .what = p->plan->buffers.items[i], .id = i };
-  if (found->count > 0) qsort(found->items, found->count, sizeof *found->items, order_of_lasting);
+    add_lasting(p, found, i);
+  sort_lasting(found);
 }
 
 static void take_residents(pass *p)
@@ -593,13 +629,9 @@ static void leave_residents(pass *p)
   lasting_array *left = &p->r->left;
   left->count = 0;
   for (uint32_t i = 0; i < p->plan->buffers.count; i++)
-    if (blocks[i] != NOT_ALIVE)
-      *ARRAY_PUSH(left) =
-          (lasting_buffer){ .what = p->plan->buffers.items[i],
-                            .id = i,
-                            .in_order = p->in_order != NULL ? p->in_order[i] : NOT_ALIVE,
-                            .on_clock = p->on_clock[i] };
-  if (left->count > 0) qsort(left->items, left->count, sizeof *left->items, order_of_lasting);
+    if (blocks[i] != NOT_ALIVE) add_lasting(p, left, i);
+  sort_lasting(left);
+  take_turns_of_freed(p, blocks, left);
   p->r->has_left = true;
 }
 

@@ -319,6 +319,34 @@ static void test_iterations(void **state)
   arena_release(&warm.memory);
 }
 
+/* What an iteration makes anew, of a state's size, has the place of what it freed at its beginning: the
+ * activation between them finds its block in every iteration. */
+static void test_residents_made_anew(void **state)
+{
+  (void)state;
+  tape warm, steady;
+  tape_begin(&warm, GIB);
+  give(&warm, take(&warm, 30 * MIB, STREAM_COMPUTE), 0);
+  take(&warm, 26 * MIB, STREAM_COMPUTE); /* gradients, in the block of 30 */
+  take(&warm, 26 * MIB, STREAM_COMPUTE); /* a state */
+  assert_int_equal(play(&warm, 0).reserved_peak_bytes, 56 * MIB);
+
+  tape_begin(&steady, GIB);
+  replay_release(steady.replay);
+  steady.replay = warm.replay;
+  uint32_t gradients = add_buffer(steady.rank, 26 * MIB, STREAM_COMPUTE);
+  add_buffer(steady.rank, 26 * MIB, STREAM_COMPUTE);
+  steady.rank->residents = 2;
+  give(&steady, gradients, 0);
+  give(&steady, take(&steady, 30 * MIB, STREAM_COMPUTE), 0);
+  take(&steady, 26 * MIB, STREAM_COMPUTE);
+  for (int i = 0; i < 3; i++)
+    assert_int_equal(play(&steady, 0).reserved_peak_bytes, 56 * MIB);
+  plan_release(&warm.plan);
+  tape_end(&steady);
+  arena_release(&warm.memory);
+}
+
 /* Alone, a steady iteration allocates its residents first. */
 static void test_residents_without_an_iteration_before(void **state)
 {
@@ -888,6 +916,7 @@ int main(void)
     cmocka_unit_test(test_holds_stay_in_order),
     cmocka_unit_test(test_iterations),
     cmocka_unit_test(test_residents_keep_blocks_of_their_size),
+    cmocka_unit_test(test_residents_made_anew),
     cmocka_unit_test(test_residents_without_an_iteration_before),
     cmocka_unit_test(test_the_driver_is_not_counted),
     cmocka_unit_test(test_host_memory),
