@@ -18,7 +18,10 @@ typedef struct packed_file {
   bool is_packed, is_stdout;
 } packed_file;
 
+/* False after a diag error; then nothing is open. */
 bool packed_open(packed_file *p, const char *path, diag *d);
+/* One of these ends it: close puts the file in its place (false after a diag error), discard leaves what was
+ * there. */
 bool packed_close(packed_file *p, diag *d);
 void packed_discard(packed_file *p);
 

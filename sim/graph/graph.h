@@ -252,18 +252,22 @@ void graph_uses_rows(graph *g, tensor_id t, int64_t rows);
 /* Appends an operator; fill inputs, outputs, saved, dims through the pointer before the next call. */
 graph_node *graph_add(graph *g, const struct operator_kind *kind);
 
+/* A Python frame refers to `t` at least up to here. */
 void graph_keep(graph *g, tensor_id t);
 
 /* Sites and groups that follow belong to this layer; outside layers the layer is -1. */
 void graph_layer_begin(graph *g, int32_t layer);
 void graph_layer_end(graph *g);
 
+/* From start to end of the hooks, what is saved belongs to the group; `name` must outlive the graph. */
 group_id graph_group_start(graph *g, const char *name);
 void graph_group_hooks_end(graph *g, group_id group);
 /* The storage of `t` is emptied at the group's commit although other references remain. */
 void graph_group_release(graph *g, group_id group, tensor_id t);
 void graph_group_commit(graph *g, group_id group);
 
+/* What is between begin and end runs again in backward, from `inputs`. A REGION_DISCARD may have further
+ * outputs; of a REGION_CHECKPOINT, operators whose results are cached do not run again. */
 region_id graph_region_begin(graph *g, region_kind kind, const tensor_id *inputs, uint32_t count);
 void graph_region_end(graph *g, region_id region, tensor_id output);
 void graph_region_output(graph *g, region_id region, tensor_id another);
