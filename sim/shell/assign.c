@@ -47,7 +47,7 @@ bool is_assignment(const raw_word *w)
 const char *assigned_name(evaluator *e, const raw_word *w)
 {
   assignment x;
-  return split(e, w, &x) ? x.name : arena_strndup(e->a, w->start, (size_t)(w->end - w->start));
+  return split(e, w, &x) ? x.name : raw_text(e, w);
 }
 
 /* ---- arrays ---- */
@@ -108,11 +108,8 @@ static void existing_elements(evaluator *e, const variable *v, element_list *lis
 
 static bool store(evaluator *e, const char *name, element_list list, source_pos at)
 {
-  const variable *before = find_variable(e, name);
-  variable *v = ARENA_NEW(e->a, variable);
-  if (before != NULL) *v = *before;
+  variable *v = variable_copy(e, name);
   if (v->readonly) return diag_error(e->d, at, "%.100s is readonly and assigned again", name);
-  v->name = name;
   v->is_set = true;
   if (v->kind != VARIABLE_MAP) v->kind = VARIABLE_ARRAY;
   v->elements = list.items;
@@ -144,10 +141,7 @@ static bool forget(evaluator *e, const char *name, const raw_word *w)
 {
   source_pos at = shell_place(w->source, w->start);
   element_list list = { 0 };
-  value_origin o = { .kind = ORIGIN_UNKNOWN,
-                     .many = true,
-                     .what = arena_strndup(e->a, w->start, (size_t)(w->end - w->start)),
-                     .at = at };
+  value_origin o = { .kind = ORIGIN_UNKNOWN, .many = true, .what = raw_text(e, w), .at = at };
   add_element(e, &list, (element){ .text = mark_text(e, new_origin(e, o)), .key = NULL });
   const variable *v = find_variable(e, name);
   if (v != NULL && v->kind == VARIABLE_MAP) list.items[0].key = "";

@@ -164,8 +164,7 @@ static const char *given_input(evaluator *e, const shell_node *n)
           new_source(e, text, length, shell_place(body.source, body.start), true);
       body = (raw_word){ .start = text, .end = text + length, .source = s };
     }
-    if (r->kind == REDIRECT_LITERAL)
-      return arena_strndup(e->a, body.start, (size_t)(body.end - body.start));
+    if (r->kind == REDIRECT_LITERAL) return raw_text(e, &body);
     return expand_text(e, &body, EXPAND_DOCUMENT);
   }
   return NULL;
@@ -183,10 +182,10 @@ static flow run_cat(call *c)
 /* ---- variables ---- */
 
 typedef struct declaration_options {
-  bool array, map, exported, readonly, integer, global, unexport, prints, reference;
+  bool array, map, exported, readonly, integer, global, unexport, prints;
 } declaration_options;
 
-static bool take_options(call *c, const char *text, declaration_options *o)
+static bool take_options(const char *text, declaration_options *o)
 {
   if ((text[0] != '-' && text[0] != '+') || text[1] == '\0') return false;
   for (const char *p = text + 1; *p != '\0'; p++) {
@@ -199,88 +198,82 @@ static bool take_options(call *c, const char *text, declaration_options *o)
     o->global = o->global || *p == 'g';
     o->prints = o->prints || *p == 'p' || *p == 'f' || *p == 'F';
   }
-  (void)c;
   return true;
-}
-
-/* The variable as it is, or unset, ready to be changed. */
-static variable *own_copy(evaluator *e, const char *name)
-{
-  variable *v = ARENA_NEW(e->a, variable);
-  const variable *before = find_variable(e, name);
-  if (before != NULL) *v = *before;
-  v->name = name;
-  return v;
 }
 
 static bool make_local(evaluator *e, const char *name)
 {
-  *ARRAY_PUSH(&e->locals) = (saved_local){ .name = name, .value = find_variable(e, name) };
   const variable *before = find_variable(e, name);
+  *ARRAY_PUSH(&e->locals) = (saved_local){ .name = name, .value = before };
   variable *v = ARENA_NEW(e->a, variable);
   v->name = name;
   v->exported = before != NULL && before->exported;
   return put_variable(e, v);
 }
 
+/* NAME or NAME=VALUE, after expansion; any other text declares nothing. */
+static bool declare_field(call *c, const char *written, const declaration_options *o, bool local)
+{
+  evaluator *e = c->e;
+  const char *text = with_unknown_marks(e, written), *equals = strchr(text, '=');
+  uint32_t length = shell_name_length(text, text + strlen(text));
+  bool good = length > 0 && (equals != NULL ? equals == text + length : text[length] == '\0');
+  if (!good) return true;
+  const char *name = arena_strndup(e->a, text, length);
+  if (local && !make_local(e, name)) return false;
+  variable *v = variable_copy(e, name);
+  v->exported = (v->exported || o->exported) && !o->unexport;
+  v->is_integer = v->is_integer || o->integer;
+  if (o->map && !v->is_set) v->kind = VARIABLE_MAP;
+  if (o->array && !v->is_set) v->kind = VARIABLE_ARRAY;
+  if (o->map || o->array) v->is_set = v->is_set || v->kind != VARIABLE_SCALAR;
+  if (!put_variable(e, v)) return false;
+  if (equals != NULL && !set_scalar(e, name, strchr(written, '=') + 1, c->at)) return false;
+  if (!o->readonly) return true;
+  v = variable_copy(e, name);
+  v->readonly = true;
+  return put_variable(e, v);
+}
+
+/* export $LIST, export "X=$Y": an assignment only after expansion. */
+static bool declare_fields(call *c, const raw_word *w, const declaration_options *o, bool local)
+{
+  field_list fields = { 0 };
+  if (!expand_words(c->e, w, 1, &fields)) return false;
+  for (uint32_t i = 0; i < fields.count; i++) {
+    if (!declare_field(c, fields.items[i].text, o, local)) return false;
+  }
+  return true;
+}
+
 /* local X=$X: the value is read before the name becomes local. */
+static bool declare_local(call *c, const char *name, const raw_word *w,
+                          const declaration_options *o)
+{
+  evaluator *e = c->e;
+  const char *equals = memchr(w->start, '=', (size_t)(w->end - w->start));
+  raw_word value = { .start = equals + 1, .end = w->end, .source = w->source };
+  const char *text = expand_text(e, &value, EXPAND_VALUE);
+  if (text == NULL || !make_local(e, name)) return false;
+  variable *v = variable_copy(e, name);
+  v->is_integer = o->integer;
+  v->exported = v->exported || o->exported;
+  return put_variable(e, v) && set_scalar(e, name, text, c->at);
+}
+
 static bool declare(call *c, const raw_word *w, const declaration_options *o, bool local)
 {
   evaluator *e = c->e;
-  bool assigns = is_assignment(w);
-  const char *name;
-  const raw_word *assigned = w;
-  if (!assigns) {
-    /* export $LIST, export "X=$Y": an assignment only after expansion */
-    field_list fields = { 0 };
-    if (!expand_words(e, w, 1, &fields)) return false;
-    for (uint32_t i = 0; i < fields.count; i++) {
-      const char *text = with_unknown_marks(e, fields.items[i].text);
-      const char *equals = strchr(text, '=');
-      uint32_t length = shell_name_length(text, text + strlen(text));
-      bool good = length > 0 && (equals != NULL ? equals == text + length : text[length] == '\0');
-      if (!good) continue;
-      name = arena_strndup(e->a, text, length);
-      if (local && !make_local(e, name)) return false;
-      variable *v = own_copy(e, name);
-      v->exported = (v->exported || o->exported) && !o->unexport;
-      v->is_integer = v->is_integer || o->integer;
-      if (o->map && !v->is_set) v->kind = VARIABLE_MAP;
-      if (o->array && !v->is_set) v->kind = VARIABLE_ARRAY;
-      if (o->map || o->array) v->is_set = v->is_set || v->kind != VARIABLE_SCALAR;
-      if (!put_variable(e, v)) return false;
-      const char *whole = strchr(fields.items[i].text, '=');
-      if (equals != NULL && !set_scalar(e, name, whole + 1, c->at)) return false;
-      if (o->readonly) {
-        v = own_copy(e, name);
-        v->readonly = true;
-        if (!put_variable(e, v)) return false;
-      }
-    }
-    return true;
-  }
-  name = assigned_name(e, w);
-  raw_word valued = *w;
-  if (local && !w->is_array) {
-    const char *equals = memchr(w->start, '=', (size_t)(w->end - w->start));
-    raw_word value = { .start = equals + 1, .end = w->end, .source = w->source };
-    const char *text = expand_text(e, &value, EXPAND_VALUE);
-    if (text == NULL || !make_local(e, name)) return false;
-    variable *v = own_copy(e, name);
-    v->is_integer = o->integer;
-    v->exported = v->exported || o->exported;
-    return put_variable(e, v) && set_scalar(e, name, text, c->at);
-  }
+  if (!is_assignment(w)) return declare_fields(c, w, o, local);
+  const char *name = assigned_name(e, w);
+  if (local && !w->is_array) return declare_local(c, name, w, o);
   if (local && !make_local(e, name)) return false;
-  (void)assigned;
-  variable *v = own_copy(e, name);
+  variable *v = variable_copy(e, name);
   if (o->map) v->kind = VARIABLE_MAP;
   v->is_integer = v->is_integer || o->integer;
-  if (o->map || o->integer) {
-    if (!put_variable(e, v)) return false;
-  }
-  if (!assign_word(e, &valued)) return false;
-  v = own_copy(e, name);
+  if ((o->map || o->integer) && !put_variable(e, v)) return false;
+  if (!assign_word(e, w)) return false;
+  v = variable_copy(e, name);
   v->exported = (v->exported || o->exported) && !o->unexport;
   v->readonly = v->readonly || o->readonly;
   return put_variable(e, v);
@@ -296,8 +289,8 @@ bool is_declaration(const char *name)
 static bool declare_word(call *c, const char *name, const raw_word *w, declaration_options *o)
 {
   evaluator *e = c->e;
-  const char *text = arena_strndup(e->a, w->start, (size_t)(w->end - w->start));
-  if (!w->is_array && take_options(c, text, o)) return true;
+  const char *text = raw_text(e, w);
+  if (!w->is_array && take_options(text, o)) return true;
   bool local =
       e->calls > 0 && !o->global && strcmp(name, "export") != 0 && strcmp(name, "readonly") != 0;
   if (!o->prints) return declare(c, w, o, local);
@@ -423,7 +416,7 @@ static flow run_read(call *c)
       continue;
     o.name = array ? NULL : name;
     const char *text = mark_text(e, new_origin(e, o));
-    variable *v = own_copy(e, name);
+    variable *v = variable_copy(e, name);
     v->is_set = true;
     if (array) {
       element *only = ARENA_NEW(e->a, element);
@@ -451,7 +444,7 @@ static flow run_mapfile(call *c)
   value_origin o = {
     .kind = ORIGIN_UNKNOWN, .many = true, .what = node_text(e, c->n), .at = c->at
   };
-  variable *v = own_copy(e, name);
+  variable *v = variable_copy(e, name);
   element *only = ARENA_NEW(e->a, element);
   only->text = mark_text(e, new_origin(e, o));
   v->is_set = true;

@@ -307,7 +307,7 @@ bool test_leaf(evaluator *e, shell_node *n)
     if (text != NULL) t = not(is_empty(&c, text));
   } else {
     const raw_word *o = &n->words[n->word_count - 2];
-    const char *operator_ = arena_strndup(e->a, o->start, (size_t)(o->end - o->start));
+    const char *operator_ = raw_text(e, o);
     if (n->word_count == 3) {
       t = match_operator(&c, &n->words[0], operator_, &n->words[2]);
     } else {

@@ -39,8 +39,7 @@ static void unmark(evaluator *e, uint32_t from, uint32_t to, const shell_branch 
   }
 }
 
-/* Two ways to go on, of which one is taken: `left`, or, where it is NULL, nothing; each is a
- * step of the walk. */
+/* Two ways to go on, of which one is taken; each is a step of the walk. `right` NULL: nothing. */
 typedef flow step(evaluator *e, void *context, uint32_t index);
 
 static flow run_both(evaluator *e, step *left, uint32_t left_index, step *right,
@@ -83,6 +82,15 @@ static flow run_both(evaluator *e, step *left, uint32_t left_index, step *right,
   else if (!left_ends && !same_status)
     set_unknown_status(e, origin);
   return join_branches(e, left_flow, &left_state, right_flow, origin);
+}
+
+/* A condition, after which errexit does not end the script. */
+static flow run_tested(evaluator *e, shell_node *n)
+{
+  e->tested++;
+  flow f = run_node(e, n);
+  e->tested--;
+  return f;
 }
 
 /* ---- frames ---- */
@@ -167,9 +175,7 @@ static flow run_uncertain_body(evaluator *e, void *context, uint32_t index)
   enter(e, &loop, false);
   flow f = run_node(e, u->body);
   if (f == FLOW_NEXT && u->condition != NULL) {
-    e->tested++;
-    f = run_node(e, u->condition);
-    e->tested--;
+    f = run_tested(e, u->condition);
   }
   e->frames = loop.outer;
   if (f == FLOW_BREAK || f == FLOW_CONTINUE) f = --e->levels > 0 ? f : FLOW_NEXT;
@@ -206,8 +212,7 @@ static bool is_uncertain_item(const evaluator *e, const field *f)
 static flow run_for(evaluator *e, shell_node *n)
 {
   field_list items = { 0 };
-  const char *name =
-      arena_strndup(e->a, n->words[0].start, (size_t)(n->words[0].end - n->words[0].start));
+  const char *name = raw_text(e, &n->words[0]);
   if (n->has_list) {
     if (!expand_words(e, n->words + 1, n->word_count - 1, &items)) return FLOW_EXIT;
   } else {
@@ -251,9 +256,7 @@ static int loop_condition(evaluator *e, shell_node *n, flow *f, uint32_t *origin
     *origin = first_unknown(e, value, false);
     return *origin != NO_ORIGIN ? -1 : strcmp(value, "0") != 0;
   }
-  e->tested++;
-  *f = run_node(e, n->children[0]);
-  e->tested--;
+  *f = run_tested(e, n->children[0]);
   if (*f != FLOW_NEXT) return 0;
   if (e->status.number < 0) {
     *origin = status_origin(e, node_text(e, n->children[0]), node_place(n));
@@ -345,9 +348,7 @@ static flow run_if_from(evaluator *e, void *context, uint32_t index)
     return FLOW_NEXT;
   }
   if (index + 1 == n->child_count) return run_node(e, n->children[index]);
-  e->tested++;
-  flow f = run_node(e, n->children[index]);
-  e->tested--;
+  flow f = run_tested(e, n->children[index]);
   if (f != FLOW_NEXT) return f;
   if (e->status.number >= 0)
     return e->status.number == 0 ? run_node(e, n->children[index + 1])
@@ -426,9 +427,7 @@ static flow run_case(evaluator *e, shell_node *n)
 static flow run_list(evaluator *e, shell_node *n)
 {
   bool both = n->kind == NODE_AND;
-  e->tested++;
-  flow f = run_node(e, n->children[0]);
-  e->tested--;
+  flow f = run_tested(e, n->children[0]);
   if (f != FLOW_NEXT) return f;
   if (e->status.number >= 0)
     return (e->status.number == 0) == both ? run_node(e, n->children[1]) : FLOW_NEXT;
@@ -541,8 +540,7 @@ static shell_node *find_function(const evaluator *e, const char *name)
 
 static bool define_function(evaluator *e, shell_node *n)
 {
-  const char *name =
-      arena_strndup(e->a, n->words[0].start, (size_t)(n->words[0].end - n->words[0].start));
+  const char *name = raw_text(e, &n->words[0]);
   shell_node *before = find_function(e, name);
   if (before != NULL && before != n->children[0] && e->branch != NULL)
     return diag_error(e->d, node_place(n),
@@ -603,10 +601,8 @@ static flow run_with_assignments(evaluator *e, shell_node *n, uint32_t assignmen
     saved[i] = (saved_local){ .name = assigned_name(e, &n->words[i]) };
     saved[i].value = find_variable(e, saved[i].name);
     if (!assign_word(e, &n->words[i])) return FLOW_EXIT;
-    const variable *given = find_variable(e, saved[i].name);
-    if (given == NULL) continue;
-    variable *v = ARENA_NEW(e->a, variable);
-    *v = *given;
+    if (find_variable(e, saved[i].name) == NULL) continue;
+    variable *v = variable_copy(e, saved[i].name);
     v->exported = true;
     if (!put_variable(e, v)) return FLOW_EXIT;
   }
@@ -698,9 +694,7 @@ static flow run_number(evaluator *e, shell_node *n)
 
 static flow run_not(evaluator *e, shell_node *n)
 {
-  e->tested++;
-  flow f = run_node(e, n->children[0]);
-  e->tested--;
+  flow f = run_tested(e, n->children[0]);
   if (f == FLOW_NEXT && e->status.number >= 0) set_status(e, e->status.number == 0);
   return f;
 }

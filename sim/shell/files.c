@@ -55,16 +55,6 @@ const char *unknown_path(evaluator *e, const char *what, source_pos at, const ch
   return mark_text(e, new_origin(e, o));
 }
 
-static const char *without_carriage_returns(evaluator *e, const char *text, size_t length)
-{
-  char *copy = ARENA_ARRAY(e->a, char, length + 1);
-  size_t used = 0;
-  for (size_t i = 0; i < length; i++) {
-    if (text[i] != '\r' || i + 1 == length || text[i + 1] != '\n') copy[used++] = text[i];
-  }
-  return copy;
-}
-
 static bool is_beside(const char *path)
 {
   return path[0] != '/' && path[0] != '\0';
@@ -112,7 +102,7 @@ bool source_file(evaluator *e, const char *given, const field *arguments, uint32
     *out = FLOW_EXIT;
     return true;
   }
-  text = without_carriage_returns(e, text, length);
+  text = text_lines(e, text, length, &length);
   bool job = use == FILE_SUBMITTED;
   if (job && !read_batch_lines(
                  e, new_source(e, text, strlen(text), (source_pos){ path, 1, 1 }, false), true)) {

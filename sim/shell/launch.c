@@ -204,10 +204,8 @@ static flow run_input(evaluator *e, shell_node *n, bool *has_input)
     const redirect *r = &n->redirects[i];
     if (r->kind != REDIRECT_INPUT && r->kind != REDIRECT_LITERAL) continue;
     *has_input = true;
-    const char *text =
-        r->kind == REDIRECT_LITERAL
-            ? arena_strndup(e->a, r->body->start, (size_t)(r->body->end - r->body->start))
-            : expand_text(e, r->body, EXPAND_DOCUMENT);
+    const char *text = r->kind == REDIRECT_LITERAL ? raw_text(e, r->body)
+                                                   : expand_text(e, r->body, EXPAND_DOCUMENT);
     return text == NULL ? FLOW_EXIT : run_shell(e, text, node_place(n), NULL, "bash", NULL, 0);
   }
   return FLOW_NEXT;

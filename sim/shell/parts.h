@@ -124,6 +124,8 @@ typedef struct variable_table {
 const variable *find_variable(const evaluator *e, const char *name);
 bool put_variable(evaluator *e, const variable *v);
 void drop_variable(evaluator *e, const char *name);
+/* The variable as it is, or unset, to be changed and put. */
+variable *variable_copy(evaluator *e, const char *name);
 bool set_scalar(evaluator *e, const char *name, const char *text, source_pos at);
 variable_table copy_table(evaluator *e, const variable_table *t);
 /* The value of a variable as a scalar: of an array its element 0. Never NULL; an unset one is
@@ -397,7 +399,10 @@ shell_unknown *make_unknown(evaluator *e, const value_origin *o);
 shell_word make_word(evaluator *e, const field *f);
 
 source_pos node_place(const shell_node *n);
-const char *node_text(evaluator *e, const shell_node *n);
+const char *node_text(evaluator *e, const shell_node *n); /* cut, for a message */
+const char *raw_text(evaluator *e, const raw_word *w);    /* as it is written */
+/* Without \r before newlines: a script from another system means the same. */
+const char *text_lines(evaluator *e, const char *text, size_t length, size_t *kept);
 void set_status(evaluator *e, int number);
 void set_unknown_status(evaluator *e, uint32_t origin);
 

@@ -4,17 +4,6 @@
 #include "sim/shell/parts.h"
 #include "sim/text/limits.h"
 
-/* Without \r before newlines: a script from another system means the same. */
-static char *text_lines(evaluator *e, const char *text, size_t length, size_t *kept)
-{
-  char *copy = ARENA_ARRAY(e->a, char, length + 1);
-  *kept = 0;
-  for (size_t i = 0; i < length; i++) {
-    if (text[i] != '\r' || i + 1 == length || text[i + 1] != '\n') copy[(*kept)++] = text[i];
-  }
-  return copy;
-}
-
 static bool take_presets(evaluator *e, const shell_presets *presets)
 {
   static const source_pos env = { "--env", 0, 0 }, arg = { "--arg", 0, 0 };
@@ -78,7 +67,7 @@ static bool evaluate(evaluator *e, const char *text, size_t length, const shell_
                      shell_script *out)
 {
   size_t kept;
-  char *copy = text_lines(e, text, length, &kept);
+  const char *copy = text_lines(e, text, length, &kept);
   const shell_source *s = new_source(e, copy, kept, (source_pos){ e->file, 1, 1 }, false);
   if (!take_presets(e, presets)) return false;
   if (is_argument_list(copy)) return evaluate_list(e, s, out);

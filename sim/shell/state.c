@@ -52,6 +52,21 @@ source_pos node_place(const shell_node *n)
 }
 
 /* In one line, and not too long. */
+const char *text_lines(evaluator *e, const char *text, size_t length, size_t *kept)
+{
+  char *copy = ARENA_ARRAY(e->a, char, length + 1);
+  *kept = 0;
+  for (size_t i = 0; i < length; i++) {
+    if (text[i] != '\r' || i + 1 == length || text[i + 1] != '\n') copy[(*kept)++] = text[i];
+  }
+  return copy;
+}
+
+const char *raw_text(evaluator *e, const raw_word *w)
+{
+  return arena_strndup(e->a, w->start, (size_t)(w->end - w->start));
+}
+
 const char *node_text(evaluator *e, const shell_node *n)
 {
   enum { SHOWN_MOST = 80 };

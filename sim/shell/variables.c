@@ -78,11 +78,18 @@ static const char *named(evaluator *e, const char *name, const char *text)
   return buffer_text(e, &b);
 }
 
+variable *variable_copy(evaluator *e, const char *name)
+{
+  variable *v = ARENA_NEW(e->a, variable);
+  const variable *before = find_variable(e, name);
+  if (before != NULL) *v = *before;
+  v->name = name;
+  return v;
+}
+
 bool set_scalar(evaluator *e, const char *name, const char *text, source_pos at)
 {
-  const variable *before = find_variable(e, name);
-  variable *v = ARENA_NEW(e->a, variable);
-  if (before != NULL) *v = *before;
+  variable *v = variable_copy(e, name);
   if (v->readonly) return diag_error(e->d, at, "%.100s is readonly and assigned again", name);
   bool unknown = first_unknown(e, text, false) != NO_ORIGIN;
   if (v->preset != NULL && unknown) {
@@ -91,7 +98,6 @@ bool set_scalar(evaluator *e, const char *name, const char *text, source_pos at)
               shown_text(e, text));
     text = v->preset;
   }
-  v->name = name;
   v->is_set = true;
   name_argument(e, name, text);
   text = named(e, name, text);
