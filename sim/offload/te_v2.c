@@ -24,10 +24,8 @@
 #include "sim/offload/te_entries.h"
 
 /*
- * ---- layers: what they do in either mode ----
- *
- * (OffloadableLayerState, OffloadSynchronizer.) A layer is numbered within its chunk, and has a
- * separate state for every micro-batch in flight.
+ * In either mode (OffloadableLayerState, OffloadSynchronizer). A layer is numbered within its chunk,
+ * and has a separate state for every micro-batch in flight.
  *
  * One stream copies both ways. Reloads use compute's memory, so each first waits for compute.
  * Tensors with the same storage are copied once. Reloaded tensors stay until the end of their
@@ -61,52 +59,55 @@ typedef struct chunk_pass {
 
 #define NO_LAYER UINT32_MAX
 
-typedef struct te_v2_layers {
+typedef struct engine {
   const rank_shape *rank;
-  const bool *moves;
-  bool holds_all, keeps_host;
+  const bool *moves; /* by layer, of every chunk: its saved tensors may leave */
+  bool manual;
+  uint32_t resident, ahead; /* L - N and L - 1 - N; manual: layers ahead */
+  uint32_t release_after;   /* manual */
+  bool keeps_host;
   plan_stream copy_stream;
-  uint32_t *
-      *first_of; /* by chunk and entry: the entry whose copy it shares, or itself; 0: it stays */
+  /* by chunk and entry: the entry whose copy it shares, or itself; 0: it stays */
+  uint32_t **first_of;
   chunk_pass **passes; /* by instance */
   chunk_pass **free;   /* by chunk */
   host_buffer **kept;  /* by instance, or by chunk with one stage: see chunk_pass */
   arena *memory;
-} te_v2_layers;
+} engine;
 
 /* ---- what is where ---- */
 
-static uint32_t first_of(const te_v2_layers *x, instance_id i, uint32_t entry)
+static uint32_t first_of(const engine *x, instance_id i, uint32_t entry)
 {
   assert(entry > 0 && entry < instance_chunk(x->rank, i)->entry_count);
   return x->first_of[i % x->rank->chunk_count][entry];
 }
 
-static uint32_t entries_begin(const te_v2_layers *x, instance_id i, uint32_t layer)
+static uint32_t entries_begin(const engine *x, instance_id i, uint32_t layer)
 {
   assert(layer + 1 < instance_chunk(x->rank, i)->group_count);
   return instance_group(x->rank, i, layer + 1)->first_entry;
 }
 
-static uint32_t entries_end(const te_v2_layers *x, instance_id i, uint32_t layer)
+static uint32_t entries_end(const engine *x, instance_id i, uint32_t layer)
 {
   uint32_t end = entries_begin(x, i, layer) + instance_group(x->rank, i, layer + 1)->entry_count;
   assert(end <= instance_chunk(x->rank, i)->entry_count);
   return end;
 }
 
-static uint32_t te_v2_layer_count(const te_v2_layers *x, instance_id i)
+static uint32_t layer_count(const engine *x, instance_id i)
 {
   assert(instance_chunk(x->rank, i)->group_count > 0 && "group 0 is none");
   return instance_chunk(x->rank, i)->group_count - 1;
 }
 
-static bool te_v2_layer_moves(const te_v2_layers *x, instance_id i, uint32_t layer)
+static bool layer_moves(const engine *x, instance_id i, uint32_t layer)
 {
-  return layer < te_v2_layer_count(x, i) && x->moves[layer];
+  return layer < layer_count(x, i) && x->moves[layer];
 }
 
-static copy_form form_of(const te_v2_layers *x, instance_id i, uint32_t entry)
+static copy_form form_of(const engine *x, instance_id i, uint32_t entry)
 {
   assert(te_v2_entry_leaves(instance_entry(x->rank, i, entry)));
   return te_v2_whole_storage(instance_entry(x->rank, i, entry)) ? COPY_STORAGE : COPY_VIEW;
@@ -114,7 +115,7 @@ static copy_form form_of(const te_v2_layers *x, instance_id i, uint32_t entry)
 
 /* Pipeline stages have several micro-batches in flight. The engine counts the layers of each
  * separately, so each has its own host buffers. */
-static host_buffer *kept_of(te_v2_layers *x, instance_id i)
+static host_buffer *kept_of(engine *x, instance_id i)
 {
   assert(x->keeps_host);
   bool one_stage = x->rank->settings->parallel.pipeline_model_parallel_size == 1;
@@ -126,7 +127,7 @@ static host_buffer *kept_of(te_v2_layers *x, instance_id i)
 
 /* ---- the beginning ---- */
 
-static uint32_t find_first(const te_v2_layers *x, uint32_t chunk, uint32_t entry)
+static uint32_t find_first(const engine *x, uint32_t chunk, uint32_t entry)
 {
   assert(entry < x->rank->chunks[chunk].entry_count);
   const chunk_shape *c = &x->rank->chunks[chunk];
@@ -136,33 +137,72 @@ static uint32_t find_first(const te_v2_layers *x, uint32_t chunk, uint32_t entry
   return entry;
 }
 
-static void find_copies(te_v2_layers *x, uint32_t chunk)
+static void find_copies(engine *x, uint32_t chunk)
 {
   assert(chunk < x->rank->chunk_count && x->first_of[chunk] == NULL);
   const chunk_shape *c = &x->rank->chunks[chunk];
   x->first_of[chunk] = ARENA_ARRAY(x->memory, uint32_t, c->entry_count);
   for (uint32_t e = 1; e < c->entry_count; e++) {
     uint32_t group = c->entries[e].group;
-    if (group != 0 && (x->holds_all || x->moves[group - 1]))
+    if (group != 0 && (x->manual || x->moves[group - 1]))
       x->first_of[chunk][e] = find_first(x, chunk, e);
   }
 }
 
-/* `moves[layer]`: the layer's saved tensors may leave, in every chunk. `holds_all`: the other
- * layers' tensors that the engine has packed also stay until the end of their layer's backward. */
-static te_v2_layers *te_v2_layers_new(const rank_shape *r, const bool *moves, bool holds_all,
-                                      plan_stream copy_stream, arena *a)
+static plan_stream stream_of(const settings *s)
 {
-  te_v2_layers *x = ARENA_NEW(a, te_v2_layers);
-  size_t instances = (size_t)r->settings->derived.num_microbatches * r->chunk_count;
+  switch (s->offload.cpu_offloading_stream) {
+  case OFFLOAD_STREAM_COMPUTE: return STREAM_COMPUTE;
+  case OFFLOAD_STREAM_COMM: return STREAM_COMM;
+  case OFFLOAD_STREAM_OWN: break;
+  }
+  return STREAM_D2H;
+}
 
-  *x = (te_v2_layers){ .rank = r,
-                       .moves = moves,
-                       .holds_all = holds_all,
-                       .keeps_host = r->settings->offload.cpu_offloading_retain_pinned_cpu_buffers,
-                       .copy_stream = copy_stream,
-                       .memory = a };
-  assert(instances > 0);
+static void begin_manual(engine *x)
+{
+  assert(x->manual && x->rank->settings->derived.layer_is_offloaded != NULL);
+  const struct offload_settings *o = &x->rank->settings->offload;
+
+  x->release_after = (uint32_t)o->cpu_offloading_release_after;
+  x->ahead = (uint32_t)o->cpu_offloading_reload_ahead;
+  x->moves = x->rank->settings->derived.layer_is_offloaded;
+  x->copy_stream = stream_of(x->rank->settings);
+}
+
+static void begin_automatic(engine *x)
+{
+  uint32_t layers = x->rank->chunks[0].group_count - 1;
+  uint32_t offloaded = (uint32_t)x->rank->settings->offload.cpu_offloading_num_layers;
+  bool *moves = ARENA_ARRAY(x->memory, bool, layers);
+
+  assert(x->rank->chunk_count == 1 && "one stage, one chunk");
+  assert(offloaded < layers && "the last layer stays");
+  for (uint32_t layer = 0; layer < offloaded; layer++)
+    moves[layer] = true;
+  x->resident = layers - offloaded;
+  x->ahead = x->resident - 1;
+  x->moves = moves;
+  x->copy_stream = STREAM_D2H;
+}
+
+static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
+{
+  engine *x = ARENA_NEW(a, engine);
+  const struct offload_settings *o = &r->settings->offload;
+  size_t instances = (size_t)r->settings->derived.num_microbatches * r->chunk_count;
+  (void)iteration;
+  (void)d;
+
+  *x = (engine){ .rank = r,
+                 .manual = o->cpu_offloading_manual_synchronization,
+                 .keeps_host = o->cpu_offloading_retain_pinned_cpu_buffers,
+                 .memory = a };
+  if (x->manual)
+    begin_manual(x);
+  else
+    begin_automatic(x);
+  assert(instances > 0 && (x->manual || x->ahead < x->resident));
   x->first_of = ARENA_ARRAY(a, uint32_t *, r->chunk_count);
   x->free = ARENA_ARRAY(a, chunk_pass *, r->chunk_count);
   x->passes = ARENA_ARRAY(a, chunk_pass *, instances);
@@ -172,7 +212,7 @@ static te_v2_layers *te_v2_layers_new(const rank_shape *r, const bool *moves, bo
   return x;
 }
 
-static chunk_pass *new_pass(te_v2_layers *x, instance_id i)
+static chunk_pass *new_pass(engine *x, instance_id i)
 {
   assert(x->passes[i] == NULL && "a micro-batch is in flight once");
   const chunk_shape *c = instance_chunk(x->rank, i);
@@ -192,7 +232,7 @@ static chunk_pass *new_pass(te_v2_layers *x, instance_id i)
   return p;
 }
 
-static chunk_pass *pass_of(te_v2_layers *x, instance_id i)
+static chunk_pass *pass_of(engine *x, instance_id i)
 {
   if (x->passes[i] == NULL) {
     x->passes[i] = new_pass(x, i);
@@ -202,18 +242,17 @@ static chunk_pass *pass_of(te_v2_layers *x, instance_id i)
   return x->passes[i];
 }
 
-static void become(te_v2_layers *x, instance_id i, uint32_t layer, layer_state from, layer_state to)
+static void become(engine *x, instance_id i, uint32_t layer, layer_state from, layer_state to)
 {
   chunk_pass *p = pass_of(x, i);
 
-  assert(te_v2_layer_moves(x, i, layer) && p->states[layer] == from && "as in the diagram");
+  assert(layer_moves(x, i, layer) && p->states[layer] == from && "as in the diagram");
   p->states[layer] = (uint8_t)to;
 }
 
 /* ---- host buffers that stay ---- */
 
-static host_buffer keep_host(te_v2_layers *x, walk *w, instance_id i, uint32_t entry,
-                             host_buffer *kept)
+static host_buffer keep_host(engine *x, walk *w, instance_id i, uint32_t entry, host_buffer *kept)
 {
   assert(x->keeps_host && first_of(x, i, entry) == entry);
   if (*kept == 0)
@@ -221,33 +260,35 @@ static host_buffer keep_host(te_v2_layers *x, walk *w, instance_id i, uint32_t e
   return *kept - 1;
 }
 
-static void keep_layer(te_v2_layers *x, walk *w, instance_id i, uint32_t layer)
+static void keep_layer(engine *x, walk *w, instance_id i, uint32_t layer)
 {
-  assert(te_v2_layer_moves(x, i, layer));
+  assert(layer_moves(x, i, layer));
   host_buffer *kept = kept_of(x, i);
   for (uint32_t e = entries_begin(x, i, layer); e < entries_end(x, i, layer); e++)
     if (first_of(x, i, e) == e) keep_host(x, w, i, e, &kept[e]);
 }
 
 /* A steady iteration: takes over the host buffers that the previous one kept. */
-static void te_v2_layers_keep(te_v2_layers *x, walk *w)
+static void iteration_begin(void *state, walk *w)
 {
+  engine *x = state;
   uint32_t chunks = x->rank->chunk_count;
   instance_id count = (instance_id)x->rank->settings->derived.num_microbatches * chunks;
   for (instance_id i = 0; x->keeps_host && i < count; i++)
-    for (uint32_t layer = 0; layer < te_v2_layer_count(x, i); layer++)
-      if (te_v2_layer_moves(x, i, layer)) keep_layer(x, w, i, layer);
+    for (uint32_t layer = 0; layer < layer_count(x, i); layer++)
+      if (layer_moves(x, i, layer)) keep_layer(x, w, i, layer);
 }
 
-/* ---- forward ---- */
+/* ---- how: forward ---- */
 
-static void te_v2_entry_ready(te_v2_layers *x, walk *w, instance_id i, uint32_t entry)
+static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
+  engine *x = state;
   assert(pass_of(x, i)->backward_layer == NO_LAYER && "forward comes before backward");
   if (first_of(x, i, entry) == entry) pass_of(x, i)->ready[entry] = act_record(w, STREAM_COMPUTE);
 }
 
-static void copy_out(te_v2_layers *x, walk *w, instance_id i, uint32_t entry)
+static void copy_out(engine *x, walk *w, instance_id i, uint32_t entry)
 {
   assert(first_of(x, i, entry) == entry && act_place(w, i, entry) == PLACE_DEVICE);
   chunk_pass *p = pass_of(x, i);
@@ -259,7 +300,7 @@ static void copy_out(te_v2_layers *x, walk *w, instance_id i, uint32_t entry)
     act_copy_out(w, i, entry, how);
 }
 
-static void te_v2_start_offload(te_v2_layers *x, walk *w, instance_id i, uint32_t layer)
+static void start_offload(engine *x, walk *w, instance_id i, uint32_t layer)
 {
   become(x, i, layer, LAYER_PRESENT, LAYER_LEAVING);
   for (uint32_t e = entries_begin(x, i, layer); e < entries_end(x, i, layer); e++) {
@@ -273,7 +314,7 @@ static void te_v2_start_offload(te_v2_layers *x, walk *w, instance_id i, uint32_
 }
 
 /* Compute waits for the copies, which must have begun. */
-static void te_v2_release(te_v2_layers *x, walk *w, instance_id i, uint32_t layer)
+static void release(engine *x, walk *w, instance_id i, uint32_t layer)
 {
   become(x, i, layer, LAYER_LEAVING, LAYER_ON_HOST);
   act_wait(w, STREAM_COMPUTE, pass_of(x, i)->copied[layer]);
@@ -281,9 +322,9 @@ static void te_v2_release(te_v2_layers *x, walk *w, instance_id i, uint32_t laye
     if (first_of(x, i, e) != 0) act_release(w, i, e);
 }
 
-/* ---- backward ---- */
+/* ---- how: backward ---- */
 
-static void te_v2_start_reload(te_v2_layers *x, walk *w, instance_id i, uint32_t layer)
+static void start_reload(engine *x, walk *w, instance_id i, uint32_t layer)
 {
   chunk_pass *p = pass_of(x, i);
   become(x, i, layer, LAYER_ON_HOST, LAYER_COMING);
@@ -302,14 +343,15 @@ static void te_v2_start_reload(te_v2_layers *x, walk *w, instance_id i, uint32_t
 }
 
 /* Compute waits for the reload, which must have begun. */
-static void te_v2_unpack(te_v2_layers *x, walk *w, instance_id i, uint32_t entry)
+static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
+  engine *x = state;
   assert(act_place(w, i, entry) == PLACE_DEVICE && "its reload has begun");
   act_wait(w, STREAM_COMPUTE, pass_of(x, i)->ready[entry]);
 }
 
 /* ... begins; its reload has begun. */
-static void te_v2_begin_backward(te_v2_layers *x, walk *w, instance_id i, uint32_t layer)
+static void begin_backward(engine *x, walk *w, instance_id i, uint32_t layer)
 {
   chunk_pass *p = pass_of(x, i);
   assert(p->backward_layer == NO_LAYER && p->held_count == 0 && "one layer at a time");
@@ -320,7 +362,7 @@ static void te_v2_begin_backward(te_v2_layers *x, walk *w, instance_id i, uint32
 }
 
 /* Ends the backward of the current layer, if there is one. */
-static void te_v2_finish_layer(te_v2_layers *x, walk *w, instance_id i)
+static void finish_layer(engine *x, walk *w, instance_id i)
 {
   assert(pass_of(x, i)->held_count <= instance_chunk(x->rank, i)->entry_count);
   chunk_pass *p = pass_of(x, i);
@@ -330,172 +372,84 @@ static void te_v2_finish_layer(te_v2_layers *x, walk *w, instance_id i)
     act_let_go(w, p->held[k]);
   p->held_count = 0;
   p->backward_layer = NO_LAYER;
-  if (layer == NO_LAYER || !te_v2_layer_moves(x, i, layer)) return;
+  if (layer == NO_LAYER || !layer_moves(x, i, layer)) return;
   become(x, i, layer, LAYER_COMING, LAYER_PRESENT);
   for (uint32_t e = entries_begin(x, i, layer); e < entries_end(x, i, layer); e++)
     if (first_of(x, i, e) != 0) act_drop_host(w, i, e);
 }
 
 /* Ends a micro-batch. */
-static void te_v2_backward_end(te_v2_layers *x, walk *w, instance_id i)
+static void backward_end(void *state, walk *w, instance_id i)
 {
+  engine *x = state;
+  assert(x->passes[i] != NULL && "its forward has run");
   chunk_pass **unused = &x->free[i % x->rank->chunk_count], *p = pass_of(x, i);
 
-  te_v2_finish_layer(x, w, i);
+  finish_layer(x, w, i);
   p->next_free = *unused;
   *unused = p;
   x->passes[i] = NULL;
   assert(p->held_count == 0 && p->backward_layer == NO_LAYER);
 }
 
-/* ---- the synchronizer: when ---- */
-
-typedef struct synchronizer {
-  te_v2_layers *layers;
-  bool manual;
-  uint32_t resident, ahead; /* L - N and L - 1 - N; manual: layers ahead */
-  uint32_t release_after;   /* manual */
-} synchronizer;
-
-static plan_stream stream_of(const settings *s)
-{
-  switch (s->offload.cpu_offloading_stream) {
-  case OFFLOAD_STREAM_COMPUTE: return STREAM_COMPUTE;
-  case OFFLOAD_STREAM_COMM: return STREAM_COMM;
-  case OFFLOAD_STREAM_OWN: break;
-  }
-  return STREAM_D2H;
-}
-
-static void begin_manual(synchronizer *x, const rank_shape *r, arena *a)
-{
-  assert(x->manual && r->settings->derived.layer_is_offloaded != NULL);
-  const struct offload_settings *o = &r->settings->offload;
-
-  x->release_after = (uint32_t)o->cpu_offloading_release_after;
-  x->ahead = (uint32_t)o->cpu_offloading_reload_ahead;
-  x->layers =
-      te_v2_layers_new(r, r->settings->derived.layer_is_offloaded, true, stream_of(r->settings), a);
-}
-
-static void begin_automatic(synchronizer *x, const rank_shape *r, arena *a)
-{
-  uint32_t layers = r->chunks[0].group_count - 1;
-  uint32_t offloaded = (uint32_t)r->settings->offload.cpu_offloading_num_layers;
-  bool *moves = ARENA_ARRAY(a, bool, layers);
-
-  assert(r->chunk_count == 1 && "one stage, one chunk");
-  assert(offloaded < layers && "the last layer stays");
-  for (uint32_t layer = 0; layer < offloaded; layer++)
-    moves[layer] = true;
-  x->resident = layers - offloaded;
-  x->ahead = x->resident - 1;
-  x->layers = te_v2_layers_new(r, moves, false, STREAM_D2H, a);
-}
-
-static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
-{
-  synchronizer *x = ARENA_NEW(a, synchronizer);
-  (void)iteration;
-  (void)d;
-
-  x->manual = r->settings->offload.cpu_offloading_manual_synchronization;
-  if (x->manual)
-    begin_manual(x, r, a);
-  else
-    begin_automatic(x, r, a);
-  assert(x->manual || x->ahead < x->resident);
-  return x;
-}
-
-static void iteration_begin(void *state, walk *w)
-{
-  synchronizer *x = state;
-  assert(x->layers != NULL);
-  te_v2_layers_keep(x->layers, w);
-}
-
-/* ---- forward ---- */
-
-static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
-{
-  synchronizer *x = state;
-  assert(entry > 0);
-  te_v2_entry_ready(x->layers, w, i, entry);
-}
+/* ---- when: forward ---- */
 
 static void group_start(void *state, walk *w, instance_id i, uint32_t group)
 {
-  synchronizer *x = state;
+  engine *x = state;
   uint32_t layer = group - 1;
-  assert(group > 0 && layer < te_v2_layer_count(x->layers, i));
+  assert(group > 0 && layer < layer_count(x, i));
 
   if (x->manual) return;
-  if (layer > 0 && te_v2_layer_moves(x->layers, i, layer - 1))
-    te_v2_start_offload(x->layers, w, i, layer - 1);
-  if (layer >= x->resident && te_v2_layer_moves(x->layers, i, layer - x->resident))
-    te_v2_release(x->layers, w, i, layer - x->resident);
+  if (layer > 0 && layer_moves(x, i, layer - 1)) start_offload(x, w, i, layer - 1);
+  if (layer >= x->resident && layer_moves(x, i, layer - x->resident))
+    release(x, w, i, layer - x->resident);
 }
 
 /* Layers [from, to], in the order of forward. */
-static void release_between(synchronizer *x, walk *w, instance_id i, uint32_t from, uint32_t to)
+static void release_between(engine *x, walk *w, instance_id i, uint32_t from, uint32_t to)
 {
-  assert(from <= to && to < te_v2_layer_count(x->layers, i));
+  assert(from <= to && to < layer_count(x, i));
   for (uint32_t layer = from; layer <= to; layer++)
-    if (te_v2_layer_moves(x->layers, i, layer)) te_v2_release(x->layers, w, i, layer);
+    if (layer_moves(x, i, layer)) release(x, w, i, layer);
 }
 
 static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
 {
-  synchronizer *x = state;
+  engine *x = state;
   uint32_t layer = group - 1, after = x->release_after;
-  assert(group > 0 && layer < te_v2_layer_count(x->layers, i));
+  assert(group > 0 && layer < layer_count(x, i));
 
   if (!x->manual) return;
-  if (te_v2_layer_moves(x->layers, i, layer)) te_v2_start_offload(x->layers, w, i, layer);
-  if (layer + 1 == te_v2_layer_count(x->layers, i))
+  if (layer_moves(x, i, layer)) start_offload(x, w, i, layer);
+  if (layer + 1 == layer_count(x, i))
     release_between(x, w, i, layer > after ? layer - after : 0, layer);
   else if (layer >= after)
     release_between(x, w, i, layer - after, layer - after);
 }
 
-/* ---- backward ---- */
+/* ---- when: backward ---- */
 
 /* Starts the reloads that are due at the layer's backward; at the last layer's, also all that are
  * further ahead. */
-static void start_reloads(synchronizer *x, walk *w, instance_id i, uint32_t layer)
+static void start_reloads(engine *x, walk *w, instance_id i, uint32_t layer)
 {
-  assert(layer < te_v2_layer_count(x->layers, i));
-  bool last = layer + 1 == te_v2_layer_count(x->layers, i);
+  assert(layer < layer_count(x, i));
+  bool last = layer + 1 == layer_count(x, i);
   uint32_t nearest = x->manual && last ? 0 : x->ahead;
 
   for (uint32_t away = nearest; away <= x->ahead && away <= layer; away++)
-    if (te_v2_layer_moves(x->layers, i, layer - away))
-      te_v2_start_reload(x->layers, w, i, layer - away);
+    if (layer_moves(x, i, layer - away)) start_reload(x, w, i, layer - away);
 }
 
 static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t group)
 {
-  synchronizer *x = state;
-  assert(group > 0 && group <= te_v2_layer_count(x->layers, i));
+  engine *x = state;
+  assert(group > 0 && group <= layer_count(x, i));
 
-  te_v2_finish_layer(x->layers, w, i);
+  finish_layer(x, w, i);
   start_reloads(x, w, i, group - 1);
-  te_v2_begin_backward(x->layers, w, i, group - 1);
-}
-
-static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
-{
-  synchronizer *x = state;
-  assert(x->layers->passes[i] != NULL && "its forward has run");
-  te_v2_unpack(x->layers, w, i, entry);
-}
-
-static void backward_end(void *state, walk *w, instance_id i)
-{
-  synchronizer *x = state;
-  assert(x->layers->passes[i] != NULL && "its forward has run");
-  te_v2_backward_end(x->layers, w, i);
+  begin_backward(x, w, i, group - 1);
 }
 
 /* ---- conditions ---- */
