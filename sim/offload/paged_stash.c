@@ -59,18 +59,18 @@ static stash_arena *stash_arena_of(const stash_arenas *s, const saved_entry *e)
   return NULL;
 }
 
-/* Adds a chunk's tensors to the live counts, or removes them. */
-static void count_chunk(stash_arenas *s, const chunk_shape *c, int32_t step, int32_t *live)
+/* The most tensors of the arena that are alive at once. `tensors`: room, by chunk. */
+static uint32_t most_alive(const stash_arenas *s, const stash_arena *of, const rank_shape *r,
+                           int64_t *tensors)
 {
-  for (uint32_t i = 1; i < c->entry_count; i++) {
-    const saved_entry *e = &c->entries[i];
-    if (e->group == 0 || !stash_takes(e)) continue;
-    stash_arena *of = stash_arena_of(s, e);
-    int32_t *count = &live[of - s->items];
-    *count += step;
-    assert(*count >= 0 && "a backward follows its forward");
-    if (*count > (int32_t)of->most) of->most = (uint32_t)*count;
+  for (uint32_t c = 0; c < r->chunk_count; c++) {
+    tensors[c] = 0;
+    for (uint32_t i = 1; i < r->chunks[c].entry_count; i++) {
+      const saved_entry *e = &r->chunks[c].entries[i];
+      tensors[c] += e->group != 0 && stash_takes(e) && stash_arena_of(s, e) == of;
+    }
   }
+  return (uint32_t)schedule_most_in_flight(r->schedule, tensors);
 }
 
 static void make_arenas(stash_arenas *s, const rank_shape *r)
@@ -109,14 +109,10 @@ static stash_arenas stash_arenas_new(const rank_shape *r, arena *a)
     entries += r->chunks[c].entry_count;
   s.items = ARENA_ARRAY(a, stash_arena, entries + 1);
   make_arenas(&s, r);
-  int32_t *live = ARENA_ARRAY(a, int32_t, s.count + 1);
-  for (uint32_t i = 0; i < r->schedule->count; i++) {
-    const schedule_step *step = &r->schedule->steps[i];
-    if (step->kind == STEP_FORWARD) count_chunk(&s, &r->chunks[step->chunk], 1, live);
-    if (step->kind == STEP_BACKWARD) count_chunk(&s, &r->chunks[step->chunk], -1, live);
-  }
+  int64_t *tensors = ARENA_ARRAY(a, int64_t, r->chunk_count);
   for (uint32_t k = 0; k < s.count; k++) {
     stash_arena *of = &s.items[k];
+    of->most = most_alive(&s, of, r, tensors);
     of->device_pages = pages_of(&s, of, o->moe_paged_stash_buffer_size_factor_cuda, rows.mean);
     of->host_pages = pages_of(&s, of, o->moe_paged_stash_buffer_size_factor_cpu, rows.mean);
   }

@@ -139,35 +139,16 @@ static int64_t largest_group_bytes(const piece_list *p, const chunk_shape *c)
   return most;
 }
 
-static uint32_t most_in_flight(const rank_shape *r, uint32_t chunk)
-{
-  uint32_t now = 0, most = 0;
-
-  for (uint32_t i = 0; i < r->schedule->count; i++) {
-    const schedule_step *step = &r->schedule->steps[i];
-    if (step->chunk != chunk) continue;
-    now += step->kind == STEP_FORWARD;
-    now -= step->kind == STEP_BACKWARD;
-    if (now > most) most = now;
-  }
-  assert(now == 0 && "every forward has a backward");
-  return most;
-}
-
 /* By default the level holds so much for each micro-batch in flight. */
-static int64_t default_level_bytes(const rank_pieces *p, const rank_shape *r)
+static int64_t default_level_bytes(const rank_pieces *p, const rank_shape *r, arena *a)
 {
-  int64_t largest = 0, now = 0, most = 0;
+  int64_t largest = 0, *bytes = ARENA_ARRAY(a, int64_t, r->chunk_count);
 
   for (uint32_t c = 0; c < r->chunk_count; c++)
     largest = max_i64(largest, largest_group_bytes(&p->chunks[c], &r->chunks[c]));
-  for (uint32_t i = 0; i < r->schedule->count; i++) {
-    now += r->schedule->steps[i].kind == STEP_FORWARD;
-    now -= r->schedule->steps[i].kind == STEP_BACKWARD;
-    most = max_i64(most, now);
-  }
-  assert(now == 0 && "every forward has a backward");
-  return most * largest;
+  for (uint32_t c = 0; c < r->chunk_count; c++)
+    bytes[c] = largest;
+  return schedule_most_in_flight(r->schedule, bytes);
 }
 
 static uint32_t count_pieces(const rank_pieces *p, uint32_t chunks)
@@ -223,18 +204,10 @@ static int64_t staying_bytes(const piece_list *p)
 static int64_t most_staying_bytes(const rank_pieces *p, const rank_shape *r, arena *a)
 {
   int64_t *bytes = ARENA_ARRAY(a, int64_t, r->chunk_count);
-  int64_t now = 0, most = 0;
 
   for (uint32_t c = 0; c < r->chunk_count; c++)
     bytes[c] = staying_bytes(&p->chunks[c]);
-  for (uint32_t i = 0; i < r->schedule->count; i++) {
-    const schedule_step *step = &r->schedule->steps[i];
-    if (step->kind == STEP_FORWARD) now += bytes[step->chunk];
-    if (step->kind == STEP_BACKWARD) now -= bytes[step->chunk];
-    if (now > most) most = now;
-  }
-  assert(now == 0 && "every forward has a backward");
-  return most;
+  return schedule_most_in_flight(r->schedule, bytes);
 }
 
 /* Of the first pieces, keeps the last ones that fit beside the others. */
@@ -271,13 +244,17 @@ static rank_pieces *planned_pieces(const rank_shape *r, arena *a)
 {
   rank_pieces *p = ARENA_NEW(a, rank_pieces);
 
+  int64_t *one = ARENA_ARRAY(a, int64_t, r->chunk_count);
+
   p->chunks = ARENA_ARRAY(a, piece_list, r->chunk_count);
   for (uint32_t c = 0; c < r->chunk_count; c++) {
     p->chunks[c] = find_pieces(&r->chunks[c], r->settings, a);
-    p->chunks[c].most_in_flight = most_in_flight(r, c);
+    one[c] = 1;
+    p->chunks[c].most_in_flight = (uint32_t)schedule_most_in_flight(r->schedule, one);
+    one[c] = 0;
   }
   p->level_bytes = r->settings->offload.planned_device_bytes;
-  if (p->level_bytes == 0) p->level_bytes = default_level_bytes(p, r);
+  if (p->level_bytes == 0) p->level_bytes = default_level_bytes(p, r, a);
   choose_leaving(p, r, a);
   return p;
 }

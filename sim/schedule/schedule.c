@@ -109,6 +109,20 @@ schedule schedule_of_rank(const settings *s, uint32_t pp_rank, arena *a)
   return order;
 }
 
+int64_t schedule_most_in_flight(const schedule *order, const int64_t *by_chunk)
+{
+  int64_t now = 0, most = 0;
+
+  for (uint32_t i = 0; i < order->count; i++) {
+    const schedule_step *step = &order->steps[i];
+    if (step->kind == STEP_FORWARD) now += by_chunk[step->chunk];
+    if (step->kind == STEP_BACKWARD) now -= by_chunk[step->chunk];
+    if (now > most) most = now;
+  }
+  assert(now == 0 && "every forward has a backward");
+  return most;
+}
+
 uint32_t schedule_in_flight_at_first_backward(const schedule *order)
 {
   uint32_t forwards = 0;

@@ -75,6 +75,10 @@ typedef struct schedule {
 /* The steps of pipeline rank `pp_rank` for one iteration. Needs resolved settings. */
 schedule schedule_of_rank(const settings *s, uint32_t pp_rank, arena *a);
 
+/* `by_chunk`: what each chunk of the rank has from its forward to its backward. The most that the chunks in
+ * flight have together. */
+int64_t schedule_most_in_flight(const schedule *order, const int64_t *by_chunk);
+
 /* Chunks whose activations are alive when the first backward of this rank begins. */
 uint32_t schedule_in_flight_at_first_backward(const schedule *order);
 
