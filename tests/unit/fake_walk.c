@@ -533,6 +533,16 @@ static void set_up(walk *w, const fake_setup *f)
   w->waits = f->waits;
 }
 
+const char *fake_layers(uint32_t count)
+{
+  static char text[256];
+
+  memset(text, 0, sizeof text);
+  for (uint32_t i = 0; i < count; i++)
+    strcat(text, i == 0 ? "c" : " c");
+  return text;
+}
+
 void fake_run(const fake_setup *f, fake_result *out)
 {
   walk *w = &fake;

@@ -62,6 +62,9 @@ typedef struct fake_result {
   const char *defects; /* lives until the next run */
 } fake_result;
 
+/* `layers` of a setup: as many with one group each; valid until the next call. */
+const char *fake_layers(uint32_t count);
+
 /* Each call starts afresh. */
 void fake_run(const fake_setup *setup, fake_result *out);
 

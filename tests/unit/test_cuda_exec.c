@@ -14,9 +14,7 @@
 #include <cmocka.h>
 
 #include "cuda/exec/exec.h"
-#include "sim/plan/text.h"
-
-enum { ELEMENTS = 8, MAX_RANKS = 4 };
+#include "tests/unit/exec_plans.h"
 
 /* ---- runs ---------------------------------------------------------------------------------- */
 
@@ -29,18 +27,6 @@ typedef struct bench {
   cuda_exec *exec;
   diag d;
 } bench;
-
-#define BUFFER(name) name " fp32[8] 32 bytes"
-
-static plan plan_of(arena *a, const char *text)
-{
-  diag d = { 0 };
-  plan p;
-  bool good = plan_parse(&p, "text", text, strlen(text), a, &d);
-  assert_string_equal(d.message, "");
-  assert_true(good);
-  return p;
-}
 
 static uint32_t gpus_to_use(void)
 {
@@ -87,12 +73,7 @@ static void assert_all(const bench *b, uint32_t rank, uint32_t buffer, float exp
     assert_float_equal(data[i], expected, 0);
 }
 
-#define ONE_RANK "offsim-plan 1\nranks 1\n\nrank 0\n"
-#define FILL(buffer, value)                                                                        \
-  "  kernel compute fill fp32 elements=8 value=" value " 32 bytes -> " buffer "\n"
-#define ADD(a, b, sum)      "  kernel compute add fp32 elements=8 96 bytes " a " " b " -> " sum "\n"
-#define ALLOC(number, name) "  alloc compute " number " " BUFFER(name) " saved\n"
-#define HOST(number, class) "  host_alloc host " number " " BUFFER("x") " " class "\n"
+#define ADD(a, b, sum) "  kernel compute add fp32 elements=8 96 bytes " a " " b " -> " sum "\n"
 
 /* ---- movement ------------------------------------------------------------------------------ */
 
@@ -229,18 +210,6 @@ static void test_out_of_memory(void **state)
 
 /* ---- iterations ---------------------------------------------------------------------------- */
 
-static bool fill_with_seven(void *context, uint32_t rank, uint32_t buffer, void *data,
-                            int64_t bytes)
-{
-  (void)rank;
-  if (buffer != 0) return false;
-  ++*(int *)context;
-  assert_int_equal(bytes, ELEMENTS * sizeof(float));
-  for (int i = 0; i < ELEMENTS; i++)
-    ((float *)data)[i] = 7;
-  return true;
-}
-
 /* A weight to which 1 is added, iteration by iteration. */
 #define TRAINING                                                                                   \
   ONE_RANK "  resident compute %0 " BUFFER("weight") " weight\n" ALLOC("%1", "x") FILL("%1", "1")  \
@@ -337,23 +306,6 @@ static void test_graphs(void **state)
                  "\nrank 1\n" ALLOC("%0", "x") "  recv compute msg 0 from rank 0 32 bytes -> %0\n" \
                                                "optimizer\n" ADD("%0", "%0", "%0")
 
-/* Two pipelines of two stages; those of a stage are a tensor-parallel group. */
-static void lay_out_two_by_two(bench *b)
-{
-  static exec_rank ranks[MAX_RANKS];
-  static const uint32_t by_stage[2][2] = { { 0, 1 }, { 2, 3 } };
-  static const uint32_t by_pipeline[2][2] = { { 0, 2 }, { 1, 3 } };
-  static exec_members groups[MAX_RANKS], pipelines[MAX_RANKS];
-  for (uint32_t i = 0; i < MAX_RANKS; i++) {
-    ranks[i] = (exec_rank){ .global = i, .stage = i / 2 };
-    ranks[i].group[GROUP_TP] = (exec_position){ .index = i % 2, .size = 2 };
-    groups[i] = (exec_members){ by_stage[i / 2], 2 };
-    pipelines[i] = (exec_members){ by_pipeline[i % 2], 2 };
-  }
-  b->layout = (exec_layout){ .rank_count = MAX_RANKS, .ranks = ranks, .pipelines = pipelines };
-  b->layout.groups[GROUP_TP] = groups;
-}
-
 typedef struct optimizer_check {
   bench *b;
   int calls;
@@ -373,7 +325,7 @@ static void test_groups_and_messages(void **state)
   for (int every = 0; every < 2; every++) {
     bench b;
     bench_init(&b, TWO_STAGES);
-    lay_out_two_by_two(&b);
+    b.layout = two_by_two();
     b.options.every_op = every == 1;
     optimizer_check c = { .b = &b };
     b.hooks = (exec_hooks){ .context = &c, .before_optimizer = look_at_sums };

@@ -16,10 +16,8 @@
 #include <cmocka.h>
 
 #include "ref/exec/exec.h"
-#include "sim/plan/text.h"
+#include "tests/unit/exec_plans.h"
 #include "tests/unit/unread_saved.h"
-
-enum { ELEMENTS = 8, MAX_RANKS = 4 };
 
 /* ---- arithmetic ---------------------------------------------------------------------------- */
 
@@ -97,19 +95,6 @@ typedef struct bench {
   diag d;
 } bench;
 
-#define BUFFER(name) name " fp32[8] 32 bytes"
-
-/* All bodies are those of one rank after the other. */
-static plan plan_of(arena *a, const char *text)
-{
-  diag d = { 0 };
-  plan p;
-  bool good = plan_parse(&p, "text", text, strlen(text), a, &d);
-  assert_string_equal(d.message, "");
-  assert_true(good);
-  return p;
-}
-
 static void bench_init(bench *b, const char *text)
 {
   *b = (bench){ .options = { .arithmetic = REF_EXACT,
@@ -161,14 +146,7 @@ static void expect_finding(const char *text, const char *finding)
   bench_release(&b);
 }
 
-#define ONE_RANK "offsim-plan 1\nranks 1\n\nrank 0\n"
-#define FILL(buffer, value)                                                                        \
-  "  kernel compute fill fp32 elements=8 value=" value " 32 bytes -> " buffer "\n"
-#define ALLOC(number, name) "  alloc compute " number " " BUFFER(name) " saved\n"
-
 /* ---- movement ------------------------------------------------------------------------------ */
-
-#define HOST(number, class) "  host_alloc host " number " " BUFFER("x") " " class "\n"
 
 /* Through host memory and a file, and back into another buffer. */
 #define AWAY_AND_BACK                                                                              \
@@ -241,18 +219,6 @@ static void test_guard_zones(void **state)
 
 /* ---- iterations ---------------------------------------------------------------------------- */
 
-static bool fill_with_seven(void *context, uint32_t rank, uint32_t buffer, void *data,
-                            int64_t bytes)
-{
-  (void)rank;
-  if (buffer != 0) return false;
-  ++*(int *)context;
-  assert_int_equal(bytes, ELEMENTS * sizeof(float));
-  for (int i = 0; i < ELEMENTS; i++)
-    ((float *)data)[i] = 7;
-  return true;
-}
-
 /* A weight that is added to itself, iteration by iteration; an activation that is made anew. */
 #define TRAINING                                                                                   \
   ONE_RANK "  resident compute %0 " BUFFER("weight") " weight\n" ALLOC("%1", "x")                  \
@@ -322,23 +288,6 @@ static void test_tally(void **state)
                  "\nrank 1\n" ALLOC("%0", "x") "  recv compute msg 0 from rank 0 32 bytes -> %0\n" \
                                                "optimizer\n"
 
-/* Two pipelines of two stages; those of a stage are a tensor-parallel group. */
-static void lay_out_two_by_two(bench *b)
-{
-  static exec_rank ranks[MAX_RANKS];
-  static const uint32_t by_stage[2][2] = { { 0, 1 }, { 2, 3 } };
-  static const uint32_t by_pipeline[2][2] = { { 0, 2 }, { 1, 3 } };
-  static exec_members groups[MAX_RANKS], pipelines[MAX_RANKS];
-  for (uint32_t i = 0; i < MAX_RANKS; i++) {
-    ranks[i] = (exec_rank){ .global = i, .stage = i / 2 };
-    ranks[i].group[GROUP_TP] = (exec_position){ .index = i % 2, .size = 2 };
-    groups[i] = (exec_members){ by_stage[i / 2], 2 };
-    pipelines[i] = (exec_members){ by_pipeline[i % 2], 2 };
-  }
-  b->layout = (exec_layout){ .rank_count = MAX_RANKS, .ranks = ranks, .pipelines = pipelines };
-  b->layout.groups[GROUP_TP] = groups;
-}
-
 /* A mark has no op to count: the data itself shows the loss of a step. */
 static void add_ten(void *context)
 {
@@ -353,7 +302,7 @@ static void test_groups_and_messages(void **state)
   (void)state;
   bench b;
   bench_init(&b, TWO_STAGES);
-  lay_out_two_by_two(&b);
+  b.layout = two_by_two();
   b.hooks = (exec_hooks){ .context = &b, .before_optimizer = add_ten };
   for (uint64_t seed = 0; seed < 100; seed++) {
     assert_int_equal(run_seed(&b, &(exec_order){ .interleaved = seed > 0, .seed = seed }),

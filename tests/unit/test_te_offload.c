@@ -9,78 +9,21 @@
  *   te_v2, N = L - 1   forward at most L Tf + (L - 1) C: a copy begins before its layer ends
  *   te_v2, N = L - 2   a copy can hide under one layer: L Tf where C <= Tf
  */
-#include "tests/unit/small_runs.h"
+#include "tests/unit/layer_times.h"
 
 #include <stdio.h>
 
 #include "sim/base/units.h"
-#include "sim/engine/engine.h"
-#include "sim/engine/replay.h"
 #include "sim/offload/systems.h"
-#include "tests/unit/small_plan.h"
 
-enum { LAYERS = 6, FORWARD = 0, BACKWARD = 1, OUTSIDE = -1 };
-
-typedef struct run {
-  arena memory;
-  compilation compiled;
-  const rank_plan *rank;
-  const plan *plan;
-} run;
-
-static const settings *settings_of(run *r, const char *offload)
+static void begin_run(run *r, const char *offload, iteration_kind iteration)
 {
   char changes[256];
   snprintf(changes, sizeof changes, "model: {num_layers: %d}\noffload: {%s}\n", LAYERS, offload);
-  return small_settings(SMALL_DENSE, changes, &r->memory);
-}
-
-static void run_begin(run *r, const char *offload, iteration_kind iteration)
-{
-  *r = (run){ 0 };
-  small_compile(&r->compiled, settings_of(r, offload), iteration, &r->memory);
-  r->plan = &r->compiled.plan;
-  r->rank = &r->compiled.plan.ranks[0];
-}
-
-static void run_end(run *r)
-{
-  compilation_release(&r->compiled);
-  arena_release(&r->memory);
+  run_begin(r, SMALL_DENSE, changes, iteration);
 }
 
 /* ---- times ---------------------------------------------------------------------------------- */
-
-typedef struct passes {
-  int64_t begin_ps[2], end_ps[2]; /* of the layers' kernels, each pass; end: compute may go on */
-  int64_t layer_ps[2][LAYERS];    /* sum of the layer's kernels */
-} passes;
-
-static int32_t layer_of(const run *r, const plan_op *o)
-{
-  return r->plan->sites.items[o->site].layer;
-}
-
-static passes passes_of(const run *r, const rank_timeline *t)
-{
-  passes p = { .begin_ps = { -1, -1 } };
-  int pass = FORWARD;
-  int32_t before = OUTSIDE;
-  for (uint32_t i = 0; i < r->rank->ops.count; i++) {
-    const plan_op *o = &r->rank->ops.items[i];
-    if (o->kind == OP_MARK && r->rank->marks.items[o->arg].kind == MARK_BACKWARD) pass = BACKWARD;
-    if (o->kind != OP_KERNEL || o->stream != STREAM_COMPUTE) continue;
-    int32_t layer = layer_of(r, o);
-    if (layer != OUTSIDE) {
-      p.layer_ps[pass][layer] += op_taken_ps(t, i);
-      if (p.begin_ps[pass] < 0) p.begin_ps[pass] = op_start_ps(t, i);
-    } else if (before != OUTSIDE) {
-      p.end_ps[pass] = op_start_ps(t, i);
-    }
-    before = layer;
-  }
-  return p;
-}
 
 static int64_t layer_bytes(const run *r)
 {
@@ -91,22 +34,6 @@ static int64_t layer_bytes(const run *r)
       bytes += r->rank->buffers.items[r->rank->operands.items[o->operands + 1]].bytes;
   }
   return bytes;
-}
-
-static passes time_at(const run *r, int64_t bytes_per_us, arena *a)
-{
-  timeline t;
-  diag d = { 0 };
-  rank_place place = { .host = 0, .gpu = 0, .multiplicity = 1 };
-  machine *m = ideal_machine(a);
-  m->link.d2h_bytes_per_us = m->link.h2d_bytes_per_us = bytes_per_us;
-  assert_true(simulate(&t, r->plan, m, &place, &d));
-  passes p = passes_of(r, &t.ranks[0]);
-  timeline_release(&t);
-  for (int pass = 0; pass < 2; pass++)
-    for (int layer = 1; layer < LAYERS; layer++)
-      assert_int_equal(p.layer_ps[pass][layer], p.layer_ps[pass][0]);
-  return p;
 }
 
 static int64_t length(const passes *p, int pass)
@@ -129,7 +56,7 @@ static void test_closed_form_of_te_v1(void **state)
   for (int e = 0; e < 2; e++) {
     run r;
     bool bound_by_copies = false, bound_by_compute = false;
-    run_begin(&r, engines[e], ITERATION_STEADY);
+    begin_run(&r, engines[e], ITERATION_STEADY);
     for (int k = 0; k < RATES; k++) {
       passes p = time_at(&r, rates[k], &r.memory);
       int64_t copy_ps = layer_bytes(&r) * (PS_PER_US / rates[k]);
@@ -150,8 +77,8 @@ static void test_bounds_of_te_v2(void **state)
 {
   (void)state;
   run all_but_one, all_but_two;
-  run_begin(&all_but_one, "system: te_v2, cpu_offloading_num_layers: 5", ITERATION_STEADY);
-  run_begin(&all_but_two, "system: te_v2, cpu_offloading_num_layers: 4", ITERATION_STEADY);
+  begin_run(&all_but_one, "system: te_v2, cpu_offloading_num_layers: 5", ITERATION_STEADY);
+  begin_run(&all_but_two, "system: te_v2, cpu_offloading_num_layers: 4", ITERATION_STEADY);
   for (int k = 0; k < RATES; k++) {
     int64_t copy_ps = layer_bytes(&all_but_one) * (PS_PER_US / rates[k]);
     passes p = time_at(&all_but_one, rates[k], &all_but_one.memory);
@@ -192,7 +119,7 @@ static void check_traffic(const char *offload, int64_t expected_bytes)
 {
   for (int iteration = ITERATION_WARMUP; iteration <= ITERATION_STEADY; iteration++) {
     run r;
-    run_begin(&r, offload, (iteration_kind)iteration);
+    begin_run(&r, offload, (iteration_kind)iteration);
     traffic t = traffic_of(&r);
     assert_int_equal(t.out_bytes, expected_bytes);
     assert_int_equal(t.back_bytes, expected_bytes);
@@ -228,7 +155,7 @@ static void test_saving_is_whole_storages(void **state)
 {
   (void)state;
   run r;
-  run_begin(&r, "system: te_v2, cpu_offloading_num_layers: 3", ITERATION_STEADY);
+  begin_run(&r, "system: te_v2, cpu_offloading_num_layers: 3", ITERATION_STEADY);
   assert_int_equal(theoretical_saving_bytes(&r.compiled.shapes[0], &r.memory),
                    3 * 20 * (int64_t)UNIT);
   run_end(&r);
@@ -259,8 +186,8 @@ static void check_level(const char *engine, int offloaded, int level_from)
   int64_t kept[LAYERS], all[LAYERS];
   char offload[128];
   snprintf(offload, sizeof offload, "system: %s, cpu_offloading_num_layers: %d", engine, offloaded);
-  run_begin(&with, offload, ITERATION_STEADY);
-  run_begin(&without, "system: none", ITERATION_STEADY);
+  begin_run(&with, offload, ITERATION_STEADY);
+  begin_run(&without, "system: none", ITERATION_STEADY);
   read_boundaries(&with, kept);
   read_boundaries(&without, all);
   for (int layer = 0; layer < level_from; layer++)
@@ -294,12 +221,12 @@ static void test_persistent_buffers(void **state)
 {
   (void)state;
   run r;
-  run_begin(&r,
+  begin_run(&r,
             "system: te_v1, cpu_offloading_num_layers: 5, cpu_offloading_double_buffering: true",
             ITERATION_STEADY);
   assert_int_equal(reload_residents(&r), 2 * layer_bytes(&r));
   run_end(&r);
-  run_begin(&r, "system: te_v1, cpu_offloading_num_layers: 5", ITERATION_STEADY);
+  begin_run(&r, "system: te_v1, cpu_offloading_num_layers: 5", ITERATION_STEADY);
   assert_int_equal(reload_residents(&r), 0);
   run_end(&r);
 }
@@ -322,7 +249,7 @@ static uint32_t early_ends(const char *offload)
   run r;
   uint32_t ends = 0, pending = 0;
   bool backward = false, begun = false;
-  run_begin(&r, offload, ITERATION_STEADY);
+  begin_run(&r, offload, ITERATION_STEADY);
   for (uint32_t i = 0; i < r.rank->ops.count; i++) {
     const plan_op *o = &r.rank->ops.items[i];
     if (o->kind == OP_MARK) backward = r.rank->marks.items[o->arg].kind == MARK_BACKWARD;
@@ -357,7 +284,7 @@ static void test_retained_host_buffers(void **state)
   replay *memory = replay_new(&options, &a);
   for (int iteration = ITERATION_WARMUP; iteration <= ITERATION_STEADY; iteration++) {
     run r;
-    run_begin(&r,
+    begin_run(&r,
               "system: te_v2, cpu_offloading_num_layers: 3, "
               "cpu_offloading_retain_pinned_cpu_buffers: true}\n"
               "training: {global_batch_size: 2",

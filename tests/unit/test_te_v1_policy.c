@@ -87,16 +87,6 @@ static void test_double_buffering(void **state)
 
 /* ---- residency ---- */
 
-static const char *layers_of(uint32_t count)
-{
-  static char text[256];
-
-  memset(text, 0, sizeof text);
-  for (uint32_t i = 0; i < count; i++)
-    strcat(text, i == 0 ? "c" : " c");
-  return text;
-}
-
 /* With all but one offloaded: two layers in forward and backward, one at the turn. In general a
  * window's layers and the one before. */
 static void test_residency(void **state)
@@ -105,7 +95,7 @@ static void test_residency(void **state)
 
   for (uint32_t layers = 2; layers <= 12; layers++)
     for (uint32_t offloaded = 1; offloaded < layers; offloaded++) {
-      fake_setup setup = setup_of(layers_of(layers), offloaded);
+      fake_setup setup = setup_of(fake_layers(layers), offloaded);
       uint32_t window = (layers + offloaded - 1) / offloaded;
       fake_run(&setup, &got);
       assert_int_equal(got.d2h_groups, offloaded);

@@ -59,16 +59,6 @@ static void test_micro_batches_are_alike(void **state)
   assert_string_equal(got.log, "F0 Dl0 w Rl0 | B0 l2 Hl0 l1 l0 | F1 Dl0 w Rl0 | B1 l2 Hl0 l1 l0");
 }
 
-static const char *layers_of(uint32_t count)
-{
-  static char text[256];
-
-  memset(text, 0, sizeof text);
-  for (uint32_t i = 0; i < count; i++)
-    strcat(text, i == 0 ? "c" : " c");
-  return text;
-}
-
 /* L - N layers at most, forward and backward, with the layer under way; so L - N - 1 when one
  * begins. */
 static void test_residency(void **state)
@@ -77,7 +67,7 @@ static void test_residency(void **state)
 
   for (uint32_t layers = 2; layers <= 12; layers++)
     for (uint32_t offloaded = 1; offloaded < layers; offloaded++) {
-      fake_setup setup = setup_of(layers_of(layers), offloaded);
+      fake_setup setup = setup_of(fake_layers(layers), offloaded);
       fake_run(&setup, &got);
       assert_int_equal(got.d2h_groups, offloaded);
       assert_int_equal(got.h2d_groups, offloaded);

@@ -7,16 +7,14 @@
  * forward Tf + (L - 1) max(Tf, C + G), backward (L - 1) max(Tb, C) + Tb, where G is the gathering
  * of strided views before they leave.
  */
-#include "tests/unit/small_runs.h"
+#include "tests/unit/layer_times.h"
 
 #include <stdio.h>
 
 #include "sim/base/units.h"
-#include "sim/engine/engine.h"
 #include "sim/offload/systems.h"
-#include "tests/unit/small_plan.h"
 
-enum { LAYERS = 6, TOKENS = 2048, HIDDEN = 512, FORWARD = 0, BACKWARD = 1, OUTSIDE = -1 };
+enum { TOKENS = 2048, HIDDEN = 512 };
 
 /* On one GPU FSDP keeps parameters whole. */
 #define SMALL_HF                                                                                   \
@@ -32,78 +30,7 @@ enum { LAYERS = 6, TOKENS = 2048, HIDDEN = 512, FORWARD = 0, BACKWARD = 1, OUTSI
 #define RECOMPUTE                                                                                  \
   "recompute: {recompute_granularity: full, recompute_method: uniform, recompute_num_layers: 1}\n"
 
-typedef struct run {
-  arena memory;
-  compilation compiled;
-  const rank_plan *rank;
-  const plan *plan;
-} run;
-
-static void run_begin(run *r, const char *changes, iteration_kind iteration)
-{
-  *r = (run){ 0 };
-  small_compile(&r->compiled, small_settings(SMALL_HF, changes, &r->memory), iteration, &r->memory);
-  r->plan = &r->compiled.plan;
-  r->rank = &r->compiled.plan.ranks[0];
-}
-
-static void run_end(run *r)
-{
-  compilation_release(&r->compiled);
-  arena_release(&r->memory);
-}
-
-static int32_t layer_of(const run *r, const plan_op *o)
-{
-  return r->plan->sites.items[o->site].layer;
-}
-
 /* ---- times ---- */
-
-typedef struct passes {
-  int64_t begin_ps[2], end_ps[2]; /* of the layers' kernels, each pass; end: compute may go on */
-  int64_t layer_ps[2][LAYERS];    /* sum of the layer's kernels */
-  int64_t gather_ps;              /* kernels on the copying stream, before strided views leave */
-} passes;
-
-static passes passes_of(const run *r, const rank_timeline *t)
-{
-  passes p = { .begin_ps = { -1, -1 } };
-  int pass = FORWARD;
-  int32_t before = OUTSIDE;
-  for (uint32_t i = 0; i < r->rank->ops.count; i++) {
-    const plan_op *o = &r->rank->ops.items[i];
-    if (o->kind == OP_MARK && r->rank->marks.items[o->arg].kind == MARK_BACKWARD) pass = BACKWARD;
-    if (o->kind == OP_MARK && r->rank->marks.items[o->arg].kind == MARK_FINISH) break;
-    if (o->kind == OP_KERNEL && o->stream == STREAM_D2H) p.gather_ps += op_taken_ps(t, i);
-    if (o->kind != OP_KERNEL || o->stream != STREAM_COMPUTE) continue;
-    int32_t layer = layer_of(r, o);
-    if (layer != OUTSIDE) {
-      p.layer_ps[pass][layer] += op_taken_ps(t, i);
-      if (p.begin_ps[pass] < 0) p.begin_ps[pass] = op_start_ps(t, i);
-    } else if (before != OUTSIDE) {
-      p.end_ps[pass] = op_start_ps(t, i);
-    }
-    before = layer;
-  }
-  return p;
-}
-
-static passes time_at(const run *r, int64_t bytes_per_us, arena *a)
-{
-  timeline t;
-  diag d = { 0 };
-  rank_place place = { .host = 0, .gpu = 0, .multiplicity = 1 };
-  machine *m = ideal_machine(a);
-  m->link.d2h_bytes_per_us = m->link.h2d_bytes_per_us = bytes_per_us;
-  assert_true(simulate(&t, r->plan, m, &place, &d));
-  passes p = passes_of(r, &t.ranks[0]);
-  timeline_release(&t);
-  for (int pass = 0; pass < 2; pass++)
-    for (int layer = 1; layer < LAYERS; layer++)
-      assert_int_equal(p.layer_ps[pass][layer], p.layer_ps[pass][0]);
-  return p;
-}
 
 static int64_t copied_bytes(const run *r, op_kind kind)
 {
@@ -124,7 +51,7 @@ static void check_closed_form(const char *changes)
 {
   run r;
   bool bound_by_copies = false, bound_by_compute = false;
-  run_begin(&r, changes, ITERATION_STEADY);
+  run_begin(&r, SMALL_HF, changes, ITERATION_STEADY);
   for (size_t k = 0; k < sizeof rates / sizeof rates[0]; k++) {
     passes p = time_at(&r, rates[k], &r.memory);
     int64_t copy_ps = copied_bytes(&r, OP_D2H) / (LAYERS - 1) * (PS_PER_US / rates[k]);
@@ -176,7 +103,7 @@ static void test_every_layer_but_the_last_moves_once(void **state)
   (void)state;
   run r;
   for (int iteration = ITERATION_WARMUP; iteration <= ITERATION_STEADY; iteration++) {
-    run_begin(&r, "offload: {system: verl}\n", (iteration_kind)iteration);
+    run_begin(&r, SMALL_HF, "offload: {system: verl}\n", (iteration_kind)iteration);
     const chunk_shape *c = &r.compiled.shapes[0].chunks[0];
     assert_int_equal(c->group_count, LAYERS + 1);
     int64_t bytes = 0;
@@ -194,7 +121,7 @@ static void test_checkpoints_move_their_inputs(void **state)
 {
   (void)state;
   run r;
-  run_begin(&r, "offload: {system: verl}\n" RECOMPUTE, ITERATION_STEADY);
+  run_begin(&r, SMALL_HF, "offload: {system: verl}\n" RECOMPUTE, ITERATION_STEADY);
   int64_t hidden = (int64_t)TOKENS * HIDDEN * 2;
   assert_int_equal(copied_bytes(&r, OP_D2H), (LAYERS - 1) * hidden);
   assert_int_equal(theoretical_saving_bytes(&r.compiled.shapes[0], &r.memory),
@@ -208,7 +135,7 @@ static void test_where_reloads_come_from(void **state)
   (void)state;
   run r;
   uint32_t reloads = 0;
-  run_begin(&r, "offload: {system: verl}\n", ITERATION_STEADY);
+  run_begin(&r, SMALL_HF, "offload: {system: verl}\n", ITERATION_STEADY);
   for (uint32_t i = 0; i < r.rank->ops.count; i++) {
     const plan_op *o = &r.rank->ops.items[i];
     if (o->kind != OP_ALLOC && o->kind != OP_FREE) continue;

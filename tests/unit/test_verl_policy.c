@@ -61,23 +61,13 @@ static void test_micro_batches_are_alike(void **state)
                                "F1 Dl0 w Rl0 Dl1 w Rl1 | B1 Hl1 l2 Hl0 l1 l0");
 }
 
-static const char *layers_of(uint32_t count)
-{
-  static char text[256];
-
-  memset(text, 0, sizeof text);
-  for (uint32_t i = 0; i < count; i++)
-    strcat(text, i == 0 ? "c" : " c");
-  return text;
-}
-
 /* At most two layers are on the device, and one at the turn. */
 static void test_residency(void **state)
 {
   (void)state;
 
   for (uint32_t layers = 3; layers <= 12; layers++) {
-    fake_setup setup = setup_of(layers_of(layers));
+    fake_setup setup = setup_of(fake_layers(layers));
     fake_run(&setup, &got);
     assert_int_equal(got.d2h_groups, layers - 1);
     assert_int_equal(got.h2d_groups, layers - 1);
@@ -92,7 +82,7 @@ static void test_too_few_layers(void **state)
   (void)state;
 
   for (uint32_t layers = 1; layers <= 2; layers++) {
-    fake_setup setup = setup_of(layers_of(layers));
+    fake_setup setup = setup_of(fake_layers(layers));
     fake_run(&setup, &got);
     assert_int_equal(got.d2h_groups, 0);
     assert_int_equal(got.theoretical_bytes, 0);
