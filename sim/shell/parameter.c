@@ -166,6 +166,26 @@ static void all_elements(parameter *q, const variable *v)
   q->s.unclear = (v->kind == VARIABLE_MAP && v->element_count > 1) || has_unknown_elements(e, v);
 }
 
+/* One more than the last index. */
+static int64_t index_end(const variable *v)
+{
+  if (v == NULL || !v->is_set) return 0;
+  if (v->kind == VARIABLE_SCALAR) return 1;
+  return v->element_count > 0 ? v->elements[v->element_count - 1].index + 1 : 0;
+}
+
+/* NULL: there is none. A scalar is its own element 0. */
+static const char *element_text(const variable *v, const char *key, int64_t index)
+{
+  if (v == NULL || !v->is_set) return NULL;
+  if (v->kind == VARIABLE_SCALAR) return index == 0 ? v->text : NULL;
+  for (uint32_t i = 0; i < v->element_count; i++) {
+    const element *x = &v->elements[i];
+    if (v->kind == VARIABLE_MAP ? strcmp(x->key, key) == 0 : x->index == index) return x->text;
+  }
+  return NULL;
+}
+
 /* One element: by key of a map, else by number; negative ones count from the end. */
 static bool one_element(parameter *q, const variable *v, const char *start, const char *end)
 {
@@ -183,30 +203,11 @@ static bool one_element(parameter *q, const variable *v, const char *start, cons
     return true;
   }
   if (!is_map) scalar_i64(key, &index);
-  if ((v == NULL || !v->is_set) && index < 0)
-    return diag_error(e->d, q->s.at, "%.100s: the array has no such element", q->s.written);
-  if (v == NULL || !v->is_set) {
-    one_text(q, unset_mark(q), false);
-    return true;
-  }
-  if (v->kind == VARIABLE_SCALAR && index < -1)
-    return diag_error(e->d, q->s.at, "%.100s: the array has no such element", q->s.written);
-  if (v->kind == VARIABLE_SCALAR) {
-    bool first = index == 0 || index == -1;
-    one_text(q, first ? v->text : unset_mark(q), first);
-    return true;
-  }
-  if (index < 0 && v->element_count > 0) index += v->elements[v->element_count - 1].index + 1;
+  if (index < 0) index += index_end(v);
   if (index < 0)
     return diag_error(e->d, q->s.at, "%.100s: the array has no such element", q->s.written);
-  for (uint32_t i = 0; i < v->element_count; i++) {
-    const element *x = &v->elements[i];
-    if (is_map ? strcmp(x->key, key) == 0 : x->index == index) {
-      one_text(q, guarded(e, q->s.name, x->text, q->s.at), true);
-      return true;
-    }
-  }
-  one_text(q, unset_mark(q), false);
+  const char *text = element_text(v, key, index);
+  one_text(q, text != NULL ? guarded(e, q->s.name, text, q->s.at) : unset_mark(q), text != NULL);
   return true;
 }
 
@@ -346,6 +347,24 @@ static bool add_word(parameter *q)
   return good;
 }
 
+/* The alternative of a subject that may have a value: perhaps it is there. */
+static bool add_perhaps_word(parameter *q)
+{
+  evaluator *e = q->e;
+  const char *text = rest_text(q, q->p, q->end, EXPAND_VALUE);
+  if (text == NULL) return false;
+  const char **alternatives = ARENA_ARRAY(e->a, const char *, 1);
+  alternatives[0] = plain_text(e, text);
+  value_origin o = { .kind = ORIGIN_UNKNOWN,
+                     .many = true,
+                     .name = q->s.name,
+                     .what = q->s.written,
+                     .at = q->s.at,
+                     .alternatives = alternatives,
+                     .alternative_count = alternatives[0] != NULL };
+  return add_value(q->b, mark_text(e, new_origin(e, o)), q->in_quotes);
+}
+
 static bool use_default(parameter *q, char operator_, bool null_counts)
 {
   evaluator *e = q->e;
@@ -354,20 +373,7 @@ static bool use_default(parameter *q, char operator_, bool null_counts)
     if (p[0] == '$' && p[1] == '\'')
       return diag_error(e->d, q->s.at, "$'...' in \"${...}\" is not read; assign it to a variable");
   }
-  if (operator_ == '+') {
-    if (has == 0) return true;
-    if (has > 0) return add_word(q);
-    const char *text = rest_text(q, q->p, q->end, EXPAND_VALUE);
-    if (text == NULL) return false;
-    const char **alternatives = ARENA_ARRAY(e->a, const char *, 1);
-    alternatives[0] = plain_text(e, text);
-    value_origin o = {
-      .kind = ORIGIN_UNKNOWN, .many = true, .name = q->s.name, .what = q->s.written, .at = q->s.at
-    };
-    o.alternatives = alternatives;
-    o.alternative_count = alternatives[0] != NULL;
-    return add_value(q->b, mark_text(e, new_origin(e, o)), q->in_quotes);
-  }
+  if (operator_ == '+') return has == 0 || (has > 0 ? add_word(q) : add_perhaps_word(q));
   if (has != 0) return q->s.unclear ? add_unknown(q) : add_texts(q);
   if (operator_ == '-') return add_word(q);
   const char *text = rest_text(q, q->p, q->end, EXPAND_VALUE);

@@ -184,7 +184,8 @@ static void dependence(void **state)
 {
   (void)state;
   fixture f;
-  static const char text[] = "N=$(nproc)\npython x.py --n $N --o $UNSET_ONE --k ${WANDB_API_KEY}";
+  static const char text[] = "N=$(nproc)\npython x.py --n $N --o $UNSET_ONE --k ${WANDB_API_KEY} "
+                             "${WANDB_API_KEY[0]}";
   assert_true(evaluate(&f, text, "WANDB_API_KEY=0123456789abcdef", NULL));
   const shell_word *words = f.s.commands[0].words;
   assert_string_equal(words[3].unknown->name, "N");
@@ -193,6 +194,7 @@ static void dependence(void **state)
   assert_string_equal(words[4].missing, "UNSET_ONE");
   assert_true(words[6].unknown->secret);
   assert_string_equal(words[6].text, "***");
+  assert_string_equal(words[7].text, "***");
   arena_release(&f.a);
   assert_true(evaluate(&f, text, "N=8", NULL));
   assert_string_equal(f.s.commands[0].words[3].text, "8");
