@@ -622,14 +622,33 @@ static void take_residents(pass *p)
   pair_equal(p);
 }
 
+/* The first buffer from `from` on that is alive; `count`: there is none. Nearly all are gone, so that most
+ * are passed some at a time. */
+static uint32_t next_alive(const uint32_t *blocks, uint32_t from, uint32_t count)
+{
+  enum { AT_A_TIME = 32 };
+  for (; count - from >= AT_A_TIME; from += AT_A_TIME) {
+    const uint32_t *some = blocks + from;
+    uint32_t alive = 0;
+    for (uint32_t i = 0; i < AT_A_TIME; i++)
+      alive |= some[i] ^ NOT_ALIVE;
+    if (alive != 0) break;
+  }
+  while (from < count && blocks[from] == NOT_ALIVE)
+    from++;
+  assert(from <= count);
+  return from;
+}
+
 /* Both replays agree on the few buffers that outlive the iteration. */
 static void leave_residents(pass *p)
 {
   const uint32_t *blocks = p->in_order != NULL ? p->in_order : p->on_clock;
   lasting_array *left = &p->r->left;
   left->count = 0;
-  for (uint32_t i = 0; i < p->plan->buffers.count; i++)
-    if (blocks[i] != NOT_ALIVE) add_lasting(p, left, i);
+  uint32_t count = p->plan->buffers.count;
+  for (uint32_t i = next_alive(blocks, 0, count); i < count; i = next_alive(blocks, i + 1, count))
+    add_lasting(p, left, i);
   sort_lasting(left);
   take_turns_of_freed(p, blocks, left);
   p->r->has_left = true;
