@@ -17,6 +17,7 @@ typedef struct clock_events {
   } at_ps;
   const rank_timeline *times; /* of the current iteration; NULL: its plan needs none */
   int64_t origin_ps;          /* when it began */
+  int64_t soonest_ps;         /* until then, nothing more that a freed block waits for is done */
   uint32_t op;                /* at which the host thread is */
   bool waited;                /* the host thread has waited for all of them */
 } clock_events;
@@ -72,9 +73,12 @@ struct replay {
 
 static bool event_done(void *context, uint32_t event)
 {
-  const clock_events *e = context;
+  clock_events *e = context;
   assert(event < e->at_ps.count && e->times != NULL);
-  return e->waited || e->at_ps.items[event] <= e->origin_ps + op_start_ps(e->times, e->op);
+  int64_t at_ps = e->at_ps.items[event];
+  if (e->waited || at_ps <= e->origin_ps + op_start_ps(e->times, e->op)) return true;
+  e->soonest_ps = min_i64(e->soonest_ps, at_ps);
+  return false;
 }
 
 replay *replay_new(const replay_options *o, arena *a)
@@ -213,7 +217,7 @@ typedef struct pass {
   uint32_t last_awaited;   /* the op that ends last of those that freed blocks wait for, */
   int64_t last_awaited_ps; /* ... then */
   const allocator_stats *on_clock_stats;
-  uint64_t driver_allocs, driver_frees, retries, beside_waiting; /* so far */
+  uint64_t driver_allocs, driver_frees, retries; /* so far */
   bool again; /* the program-order figures stay those of the iteration before */
   replay_result out;
 } pass;
@@ -389,9 +393,22 @@ static SELDOM void note_driver(pass *p, const memory_op *m, allocator_status sta
   p->retries = stats->retries;
 }
 
+/* Freed blocks wait. */
+static void take_back_on_clock(pass *p, const memory_op *m)
+{
+  clock_events *e = &p->r->events;
+  assert(e->op == m->op && e->times != NULL);
+  if (e->soonest_ps <= e->origin_ps + op_start_ps(e->times, m->op)) {
+    e->soonest_ps = INT64_MAX;
+    caching_allocator_poll(p->r->on_clock);
+  }
+  if (p->r->options.one_allocator) p->out.parted |= allocator_waiting_bytes(p->on_clock_stats) != 0;
+}
+
 static inline void take_block(pass *p, const memory_op *m)
 {
   p->r->events.op = m->op;
+  if (allocator_waiting_bytes(p->on_clock_stats) != 0) take_back_on_clock(p, m);
   allocator_status status =
       caching_allocator_take(p->r->on_clock, m->pool, m->bytes, &p->on_clock[m->buffer]);
   if (status == ALLOCATOR_NEEDS_EVENTS) status = ask_again(p, m);
@@ -413,6 +430,7 @@ static uint32_t event_at(replay *r, int64_t at_ps)
 {
   assert(at_ps >= 0);
   *ARRAY_PUSH(&r->events.at_ps) = r->events.origin_ps + at_ps;
+  r->events.soonest_ps = min_i64(r->events.soonest_ps, r->events.origin_ps + at_ps);
   return r->events.at_ps.count - 1;
 }
 
@@ -671,10 +689,7 @@ static void fill_result(pass *p)
   const allocator_stats *on_clock = caching_allocator_stats(p->r->on_clock);
   const pinned_stats *host = pinned_pool_stats(p->r->host);
   p->out.refused = &p->r->refused;
-  if (p->r->options.one_allocator) {
-    p->out.requested_peak_bytes = on_clock->requested.peak_bytes;
-    p->out.parted |= on_clock->beside_waiting > p->beside_waiting;
-  }
+  if (p->r->options.one_allocator) p->out.requested_peak_bytes = on_clock->requested.peak_bytes;
   p->out.allocated_end_bytes = allocated_bytes(p->r);
   p->out.live_peak_bytes = on_clock->active.peak_bytes;
   p->out.reserved_peak_bytes = on_clock->reserved.peak_bytes;
@@ -710,7 +725,6 @@ static pass begin_iteration(replay *r, const memory_ops *m, const rank_timeline 
   p.driver_allocs = p.on_clock_stats->driver_allocs;
   p.driver_frees = p.on_clock_stats->driver_frees;
   p.retries = p.on_clock_stats->retries;
-  p.beside_waiting = p.on_clock_stats->beside_waiting;
   p.on_clock = new_blocks(m->plan);
   return p;
 }

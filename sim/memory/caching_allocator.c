@@ -207,24 +207,12 @@ static NOT_INLINE allocator_status take_slowly(caching_allocator *a, uint32_t po
   return take_after_emptying(a, pool, size_bytes, block);
 }
 
-static inline allocator_status take(caching_allocator *a, uint32_t pool, int64_t size_bytes,
-                                    uint32_t *block)
-{
-  uint32_t b;
-  if (!block_take_first(&a->store, pool, size_bytes, &b))
-    return take_slowly(a, pool, size_bytes, block);
-  return give_out(a, b, size_bytes, block);
-}
-
-/* The pool's first request, or blocks wait, or the segments are expandable. */
+/* The pool's first request, or the segments are expandable. */
 static NOT_INLINE allocator_status take_with_care(caching_allocator *a, uint32_t pool,
                                                   int64_t size_bytes, uint32_t *block)
 {
   if (a->store.pools[pool] == NULL) block_store_add_pool(&a->store, pool);
-  caching_allocator_poll(a);
-  a->stats.beside_waiting += a->waiting_streams != 0;
-  if (a->store.expandable) return take_slowly(a, pool, size_bytes, block);
-  return take(a, pool, size_bytes, block);
+  return take_slowly(a, pool, size_bytes, block);
 }
 
 static inline int64_t rounded(uint32_t stream, int64_t request_bytes)
@@ -241,17 +229,21 @@ allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
 
   *block = ALLOCATOR_NO_BLOCK;
   if (size_bytes == 0) return ALLOCATOR_OK;
+  caching_allocator_poll(a);
   return caching_allocator_take(a, allocator_pool(stream, size_bytes), size_bytes, block);
 }
 
 allocator_status caching_allocator_take(caching_allocator *a, uint32_t pool, int64_t size_bytes,
                                         uint32_t *block)
 {
+  uint32_t b;
   assert(pool < ALLOCATOR_POOLS && size_bytes > 0);
   *block = ALLOCATOR_NO_BLOCK;
-  if (a->waiting_streams != 0 || a->store.expandable || a->store.pools[pool] == NULL)
+  if (a->store.expandable || a->store.pools[pool] == NULL)
     return take_with_care(a, pool, size_bytes, block);
-  return take(a, pool, size_bytes, block);
+  if (!block_take_first(&a->store, pool, size_bytes, &b))
+    return take_slowly(a, pool, size_bytes, block);
+  return give_out(a, b, size_bytes, block);
 }
 
 allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint32_t stream,

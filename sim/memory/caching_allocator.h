@@ -100,9 +100,14 @@ typedef struct allocator_stats {
   allocator_measure reserved;  /* segments, or mapped granules */
   uint64_t driver_allocs;      /* segments taken, or calls that mapped granules */
   uint64_t driver_frees;
-  uint64_t retries;        /* requests that the driver refused at first */
-  uint64_t beside_waiting; /* requests while freed blocks still waited */
+  uint64_t retries; /* requests that the driver refused at first */
 } allocator_stats;
+
+/* Of freed blocks that still wait for a stream. */
+static inline int64_t allocator_waiting_bytes(const allocator_stats *s)
+{
+  return s->active.current_bytes - s->allocated.current_bytes;
+}
 
 typedef enum allocator_status {
   ALLOCATOR_OK,
@@ -136,7 +141,8 @@ allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
 allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint32_t stream,
                                                       int64_t request_bytes, uint32_t *block);
 
-/* The same with what several replays of a request work out once: its pool, and `size_bytes` > 0, rounded. */
+/* The same without a look at events, with what several replays of a request work out once: its pool, and
+ * `size_bytes` > 0, rounded. */
 allocator_status caching_allocator_take(caching_allocator *a, uint32_t pool, int64_t size_bytes,
                                         uint32_t *block);
 
