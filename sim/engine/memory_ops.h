@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "sim/base/units.h"
-#include "sim/memory/caching_allocator.h"
+#include "sim/memory/free_bins.h"
 #include "sim/plan/plan.h"
 
 typedef enum memory_op_kind {
@@ -33,9 +33,9 @@ typedef struct memory_op {
   uint32_t op;   /* in the rank's plan */
   uint32_t buffer;
   uint32_t first_use; /* of the `use_count` rows of `uses` that a returned block waits for */
+  uint16_t bin;       /* of the device's allocator (free_bins.h) */
   uint8_t use_count;
   uint8_t kind; /* memory_op_kind */
-  uint8_t pool; /* of the device's allocator */
 } memory_op;
 
 /* The op takes the buffer, or returns it and waits for nothing. */
@@ -46,8 +46,8 @@ static inline memory_op memory_op_of(const plan_buffer *b, uint32_t buffer, uint
   return (memory_op){ .bytes = bytes,
                       .op = op,
                       .buffer = buffer,
-                      .kind = (uint8_t)kind,
-                      .pool = (uint8_t)allocator_pool(b->stream, bytes) };
+                      .bin = (uint16_t)free_bin_of(pool_of_request(b->stream, bytes), bytes),
+                      .kind = (uint8_t)kind };
 }
 
 /* Of a plan that must outlive it. Empty when zeroed. */

@@ -247,9 +247,9 @@ static inline void note_allocated(replay_result *out, int64_t bytes, uint32_t op
 static inline uint32_t take_block_in_order(block_store *s, const memory_op *m)
 {
   uint32_t b;
-  if (s->pools[m->pool] == NULL) block_store_add_pool(s, m->pool);
-  if (!block_take_first(s, m->pool, m->bytes, &b)) b = block_take_fit(s, m->pool, m->bytes);
-  if (b == BLOCK_NONE) b = block_take_from_driver(s, m->pool, m->bytes);
+  if (m->bin >= s->quick_bins) block_store_reach(s, m->bin);
+  if (!block_take_first(s, m->bin, m->bytes, &b)) b = block_take_fit(s, m->bin, m->bytes);
+  if (b == BLOCK_NONE) b = block_take_from_driver(s, m->bin, m->bytes);
   assert(b != BLOCK_NONE && "unlimited memory refuses no request");
   if (block_use(s, b, m->bytes)) block_cut_off_rest(s, b, m->bytes);
   return b;
@@ -410,7 +410,7 @@ static inline void take_block(pass *p, const memory_op *m)
   p->r->events.op = m->op;
   if (allocator_waiting_bytes(p->on_clock_stats) != 0) take_back_on_clock(p, m);
   allocator_status status =
-      caching_allocator_take(p->r->on_clock, m->pool, m->bytes, &p->on_clock[m->buffer]);
+      caching_allocator_take(p->r->on_clock, m->bin, m->bytes, &p->on_clock[m->buffer]);
   if (status == ALLOCATOR_NEEDS_EVENTS) status = ask_again(p, m);
   if (status != ALLOCATOR_OK || p->on_clock_stats->driver_allocs != p->driver_allocs)
     note_driver(p, m, status);

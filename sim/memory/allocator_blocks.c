@@ -54,7 +54,7 @@ static bool blocks_hold(const block_store *s)
     if ((v->state == BLOCK_WAITING) != (v->event_count != 0)) return false;
     if (v->next == BLOCK_NONE) continue;
     const memory_block *n = &s->blocks.items[v->next];
-    if (n->previous != b || n->pool != v->pool) return false;
+    if (n->previous != b || pool_of_bin(n->bin) != pool_of_bin(v->bin)) return false;
     if (n->address != v->address + v->size_bytes) return false;
     if (n->state == v->state && (v->state == BLOCK_FREE || v->state == BLOCK_UNMAPPED))
       return false;
@@ -62,42 +62,30 @@ static bool blocks_hold(const block_store *s)
   return reserved_bytes == s->reserved.current_bytes;
 }
 
-static block_pool *zeroed_pool(void)
-{
-  block_pool *pool = calloc(1, sizeof *pool);
-  if (pool == NULL) die_refused("memory: none is left for a pool of the simulated allocator");
-  return pool;
-}
-
 void block_store_copy(block_store *to, const block_store *from)
 {
   assert(from->driver.give == NULL);
   *to = *from;
   ARRAY_COPY(&to->blocks, &from->blocks);
-  for (uint32_t p = 0; p < ALLOCATOR_POOLS; p++) {
-    if (from->pools[p] == NULL) continue;
-    to->pools[p] = zeroed_pool();
-    *to->pools[p] = *from->pools[p];
-    ARRAY_COPY(&to->pools[p]->unmapped, &from->pools[p]->unmapped);
-  }
+  ARRAY_COPY(&to->free.first, &from->free.first);
+  for (uint32_t p = 0; p < ALLOCATOR_POOLS; p++)
+    ARRAY_COPY(&to->unmapped[p], &from->unmapped[p]);
 }
 
 void block_store_release(block_store *s)
 {
-  assert(blocks_hold(s));
-  for (uint32_t p = 0; p < ALLOCATOR_POOLS; p++) {
-    if (s->pools[p] == NULL) continue;
-    assert(free_bins_hold(&s->pools[p]->bins, s->blocks.items));
-    ARRAY_FREE(&s->pools[p]->unmapped);
-    free(s->pools[p]);
-  }
+  assert(blocks_hold(s) && free_bins_hold(&s->free, s->blocks.items));
+  for (uint32_t p = 0; p < ALLOCATOR_POOLS; p++)
+    ARRAY_FREE(&s->unmapped[p]);
+  ARRAY_FREE(&s->free.first);
   ARRAY_FREE(&s->blocks);
 }
 
-void block_store_add_pool(block_store *s, uint32_t pool)
+void block_store_reach(block_store *s, uint32_t bin)
 {
-  assert(pool < ALLOCATOR_POOLS && s->pools[pool] == NULL);
-  s->pools[pool] = zeroed_pool();
+  if (bin >= s->free.first.count) free_bins_add_pool(&s->free, pool_of_bin(bin));
+  if (!s->expandable) s->quick_bins = s->free.first.count;
+  assert(bin < s->free.first.count);
 }
 
 /* ---- block records ---- */
@@ -105,6 +93,11 @@ void block_store_add_pool(block_store *s, uint32_t pool)
 static memory_block *at(block_store *s, uint32_t b)
 {
   return &s->blocks.items[b];
+}
+
+static uint32_t pool_of(block_store *s, uint32_t b)
+{
+  return pool_of_bin(at(s, b)->bin);
 }
 
 static SELDOM void add_unused(block_store *s)
@@ -133,13 +126,13 @@ static void delete_block(block_store *s, uint32_t b)
 
 static inline void free_insert(block_store *s, uint32_t b)
 {
-  free_bins_insert(&s->pools[at(s, b)->pool]->bins, s->blocks.items, b);
+  free_bins_insert(&s->free, s->blocks.items, b);
 }
 
 static inline void free_remove(block_store *s, uint32_t b)
 {
   assert(at(s, b)->state == BLOCK_FREE);
-  free_bins_remove(&s->pools[at(s, b)->pool]->bins, s->blocks.items, b);
+  free_bins_remove(&s->free, s->blocks.items, b);
 }
 
 /* Cuts a new block of the given state off `b`, from `size_bytes` on. It is in no list yet. */
@@ -157,7 +150,7 @@ static inline uint32_t cut(block_store *s, uint32_t b, int64_t size_bytes, block
   v->size_bytes = size_bytes;
   r->size_bytes = rest_bytes;
   r->address = v->address + size_bytes;
-  r->pool = v->pool;
+  r->bin = v->bin;
   r->state = (uint8_t)state;
   r->previous = b;
   return rest;
@@ -167,7 +160,7 @@ static inline uint32_t cut(block_store *s, uint32_t b, int64_t size_bytes, block
 
 static void unmapped_insert(block_store *s, uint32_t b)
 {
-  unmapped_array *u = &s->pools[at(s, b)->pool]->unmapped;
+  unmapped_array *u = &s->unmapped[pool_of(s, b)];
   uint32_t i = u->count;
 
   assert(at(s, b)->state == BLOCK_UNMAPPED);
@@ -180,7 +173,7 @@ static void unmapped_insert(block_store *s, uint32_t b)
 
 static void unmapped_remove(block_store *s, uint32_t b)
 {
-  unmapped_array *u = &s->pools[at(s, b)->pool]->unmapped;
+  unmapped_array *u = &s->unmapped[pool_of(s, b)];
   uint32_t i = 0;
 
   assert(u->count > 0 && at(s, b)->state == BLOCK_UNMAPPED);
@@ -216,20 +209,25 @@ static inline void merge_previous(block_store *s, uint32_t b)
   delete_block(s, neighbour);
 }
 
-void block_put_free_merged(block_store *s, uint32_t b)
+void block_put_free_with_previous(block_store *s, uint32_t b)
 {
-  memory_block *blocks = s->blocks.items, *v = &blocks[b];
-  free_bins *bins = &s->pools[v->pool]->bins;
-  assert(v->state == BLOCK_FREE);
-  if (blocks[v->next].state == BLOCK_FREE) {
-    free_bins_remove(bins, blocks, v->next);
-    merge_next(s, b);
-  }
-  if (blocks[v->previous].state == BLOCK_FREE) {
-    free_bins_remove(bins, blocks, v->previous);
-    merge_previous(s, b);
-  }
-  free_bins_insert(bins, blocks, b);
+  memory_block *blocks = s->blocks.items;
+  assert(blocks[b].state == BLOCK_FREE);
+  free_bins_remove(&s->free, blocks, blocks[b].previous);
+  merge_previous(s, b);
+  free_bins_insert(&s->free, blocks, b);
+}
+
+void block_put_free_with_next(block_store *s, uint32_t b)
+{
+  memory_block *blocks = s->blocks.items;
+  assert(blocks[b].state == BLOCK_FREE);
+  free_bins_remove(&s->free, blocks, blocks[b].next);
+  merge_next(s, b);
+  if (blocks[blocks[b].previous].state == BLOCK_FREE)
+    block_put_free_with_previous(s, b);
+  else
+    free_bins_insert(&s->free, blocks, b);
 }
 
 /* Makes a block without memory, which is in no list, UNMAPPED, merged with such neighbours. */
@@ -263,14 +261,13 @@ static int64_t expandable_size(block_store *s, uint32_t b)
 
 /* In expandable segments: the first block from the best fit on whose successor in the bins could not grow
  * less. Few blocks can grow: those before unmapped space. */
-uint32_t block_take_fit(block_store *s, uint32_t pool_number, int64_t size_bytes)
+uint32_t block_take_fit(block_store *s, uint32_t bin, int64_t size_bytes)
 {
-  free_bins *bins = &s->pools[pool_number]->bins;
   free_place place;
-  if (!free_bins_best_fit(bins, s->blocks.items, size_bytes, &place)) return BLOCK_NONE;
+  if (!free_bins_best_fit(&s->free, s->blocks.items, bin, size_bytes, &place)) return BLOCK_NONE;
   uint32_t best = place.block;
   while (expandable_size(s, best) > at(s, best)->size_bytes &&
-         free_bins_next(bins, s->blocks.items, &place) &&
+         free_bins_next(&s->free, s->blocks.items, &place) &&
          expandable_size(s, place.block) < expandable_size(s, best))
     best = place.block;
   assert(at(s, best)->size_bytes >= size_bytes);
@@ -311,7 +308,7 @@ static uint32_t new_segment(block_store *s, uint32_t pool, int64_t size_bytes, b
                               .size_bytes = size_bytes,
                               .previous = BLOCK_NONE,
                               .next = BLOCK_NONE,
-                              .pool = (uint8_t)pool,
+                              .bin = (uint16_t)(pool << POOL_BIN_BITS),
                               .state = (uint8_t)state };
   return b;
 }
@@ -361,7 +358,7 @@ static bool has_space(block_store *s, uint32_t b, int64_t size_bytes)
  * before it. */
 static uint32_t find_expandable(block_store *s, uint32_t pool, int64_t size_bytes)
 {
-  const unmapped_array *u = &s->pools[pool]->unmapped;
+  const unmapped_array *u = &s->unmapped[pool];
 
   for (uint32_t i = 0; i < u->count; i++) {
     uint32_t b = u->items[i];
@@ -377,10 +374,10 @@ static uint32_t find_expandable(block_store *s, uint32_t pool, int64_t size_byte
 /* Maps the first granules of an unmapped block, at least `size_bytes`, and makes them free. */
 static bool map_block(block_store *s, uint32_t b, int64_t size_bytes)
 {
-  int64_t bytes = round_up(size_bytes, granule_bytes(at(s, b)->pool));
+  int64_t bytes = round_up(size_bytes, granule_bytes(pool_of(s, b)));
 
   assert(at(s, b)->state == BLOCK_UNMAPPED && bytes <= at(s, b)->size_bytes);
-  assert(at(s, b)->address % granule_bytes(at(s, b)->pool) == 0);
+  assert(at(s, b)->address % granule_bytes(pool_of(s, b)) == 0);
   if (!driver_gives(s, at(s, b)->address, bytes)) return false;
   unmapped_remove(s, b);
   if (bytes < at(s, b)->size_bytes) unmapped_insert(s, cut(s, b, bytes, BLOCK_UNMAPPED));
@@ -416,9 +413,10 @@ static uint32_t take_segment(block_store *s, uint32_t pool, int64_t size_bytes)
   return new_segment(s, pool, bytes, BLOCK_FREE);
 }
 
-uint32_t block_take_from_driver(block_store *s, uint32_t pool, int64_t size_bytes)
+uint32_t block_take_from_driver(block_store *s, uint32_t bin, int64_t size_bytes)
 {
-  return (s->expandable ? take_expandable : take_segment)(s, pool, size_bytes);
+  assert(bin == free_bin_of(pool_of_bin(bin), size_bytes));
+  return (s->expandable ? take_expandable : take_segment)(s, pool_of_bin(bin), size_bytes);
 }
 
 static void release_segment(block_store *s, uint32_t b)
@@ -432,7 +430,7 @@ static void release_segment(block_store *s, uint32_t b)
 /* Unmaps the whole granules inside a free block; the parts before and after them stay free. */
 static void unmap_block(block_store *s, uint32_t b)
 {
-  int64_t granule = granule_bytes(at(s, b)->pool);
+  int64_t granule = granule_bytes(pool_of(s, b));
   int64_t start = at(s, b)->address;
   int64_t first = round_up(start, granule);
   int64_t last = (start + at(s, b)->size_bytes) / granule * granule;
@@ -456,7 +454,7 @@ static void unmap_block(block_store *s, uint32_t b)
     unmapped_insert(s, b);
 }
 
-static void empty_pool(block_store *s, block_pool *pool)
+static void empty_pool(block_store *s, uint32_t pool)
 {
   struct {
     uint32_t *items;
@@ -465,8 +463,8 @@ static void empty_pool(block_store *s, block_pool *pool)
   free_place place = { 0 };
 
   /* Collects the blocks first, because releasing them changes the bins. */
-  for (bool more = free_bins_best_fit(&pool->bins, s->blocks.items, 1, &place); more;
-       more = free_bins_next(&pool->bins, s->blocks.items, &place))
+  for (bool more = free_bins_best_fit(&s->free, s->blocks.items, pool << POOL_BIN_BITS, 1, &place);
+       more; more = free_bins_next(&s->free, s->blocks.items, &place))
     *ARRAY_PUSH(&found) = place.block;
   for (uint32_t i = 0; i < found.count; i++) {
     uint32_t b = found.items[i];
@@ -480,7 +478,7 @@ static void empty_pool(block_store *s, block_pool *pool)
 
 void block_store_empty_cache(block_store *s)
 {
-  for (uint32_t p = 0; p < ALLOCATOR_POOLS; p++)
-    if (s->pools[p] != NULL) empty_pool(s, s->pools[p]);
+  for (uint32_t p = 0; p < pool_of_bin(s->free.first.count); p++)
+    empty_pool(s, p);
   assert(blocks_hold(s));
 }

@@ -176,43 +176,47 @@ static inline allocator_status give_out(caching_allocator *a, uint32_t b, int64_
   return ALLOCATOR_OK;
 }
 
-static uint32_t from_driver(caching_allocator *a, uint32_t pool, int64_t size_bytes)
+static uint32_t from_driver(caching_allocator *a, uint32_t bin, int64_t size_bytes)
 {
-  assert(pool < ALLOCATOR_POOLS && size_bytes > 0);
-  uint32_t b = block_take_from_driver(&a->store, pool, size_bytes);
+  uint32_t b = block_take_from_driver(&a->store, bin, size_bytes);
   copy_driver_counts(a);
   return b;
 }
 
-static allocator_status take_after_emptying(caching_allocator *a, uint32_t pool, int64_t size_bytes,
+static allocator_status take_after_emptying(caching_allocator *a, uint32_t bin, int64_t size_bytes,
                                             uint32_t *block)
 {
   assert(a->waiting_streams == 0);
   a->stats.retries++;
   block_store_empty_cache(&a->store);
-  uint32_t b = from_driver(a, pool, size_bytes);
+  uint32_t b = from_driver(a, bin, size_bytes);
   return b == BLOCK_NONE ? ALLOCATOR_OUT_OF_MEMORY : give_out(a, b, size_bytes, block);
 }
 
 /* Called last, so that the callers save few registers. */
 #define NOT_INLINE __attribute__((noinline))
 
-static NOT_INLINE allocator_status take_slowly(caching_allocator *a, uint32_t pool,
+static NOT_INLINE allocator_status take_slowly(caching_allocator *a, uint32_t bin,
                                                int64_t size_bytes, uint32_t *block)
 {
-  uint32_t b = block_take_fit(&a->store, pool, size_bytes);
-  if (b == BLOCK_NONE) b = from_driver(a, pool, size_bytes);
+  uint32_t b = block_take_fit(&a->store, bin, size_bytes);
+  if (b == BLOCK_NONE) b = from_driver(a, bin, size_bytes);
   if (b != BLOCK_NONE) return give_out(a, b, size_bytes, block);
   if (a->waiting_streams != 0) return ALLOCATOR_NEEDS_EVENTS;
-  return take_after_emptying(a, pool, size_bytes, block);
+  return take_after_emptying(a, bin, size_bytes, block);
 }
 
 /* The pool's first request, or the segments are expandable. */
-static NOT_INLINE allocator_status take_with_care(caching_allocator *a, uint32_t pool,
+static NOT_INLINE allocator_status take_with_care(caching_allocator *a, uint32_t bin,
                                                   int64_t size_bytes, uint32_t *block)
 {
-  if (a->store.pools[pool] == NULL) block_store_add_pool(&a->store, pool);
-  return take_slowly(a, pool, size_bytes, block);
+  block_store_reach(&a->store, bin);
+  return take_slowly(a, bin, size_bytes, block);
+}
+
+static inline uint32_t bin_of(uint32_t stream, int64_t size_bytes)
+{
+  return free_bin_of(pool_of_request(stream, size_bytes), size_bytes);
 }
 
 static inline int64_t rounded(uint32_t stream, int64_t request_bytes)
@@ -230,19 +234,18 @@ allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
   *block = ALLOCATOR_NO_BLOCK;
   if (size_bytes == 0) return ALLOCATOR_OK;
   caching_allocator_poll(a);
-  return caching_allocator_take(a, allocator_pool(stream, size_bytes), size_bytes, block);
+  return caching_allocator_take(a, bin_of(stream, size_bytes), size_bytes, block);
 }
 
-allocator_status caching_allocator_take(caching_allocator *a, uint32_t pool, int64_t size_bytes,
+allocator_status caching_allocator_take(caching_allocator *a, uint32_t bin, int64_t size_bytes,
                                         uint32_t *block)
 {
   uint32_t b;
-  assert(pool < ALLOCATOR_POOLS && size_bytes > 0);
+  assert(size_bytes > 0);
   *block = ALLOCATOR_NO_BLOCK;
-  if (a->store.expandable || a->store.pools[pool] == NULL)
-    return take_with_care(a, pool, size_bytes, block);
-  if (!block_take_first(&a->store, pool, size_bytes, &b))
-    return take_slowly(a, pool, size_bytes, block);
+  if (bin >= a->store.quick_bins) return take_with_care(a, bin, size_bytes, block);
+  if (!block_take_first(&a->store, bin, size_bytes, &b))
+    return take_slowly(a, bin, size_bytes, block);
   return give_out(a, b, size_bytes, block);
 }
 
@@ -254,7 +257,7 @@ allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint
   *block = ALLOCATOR_NO_BLOCK;
   assert(size_bytes > 0 && "an empty request is never refused");
   caching_allocator_poll(a);
-  return take_after_emptying(a, allocator_pool(stream, size_bytes), size_bytes, block);
+  return take_after_emptying(a, bin_of(stream, size_bytes), size_bytes, block);
 }
 
 /* ---- frees ---- */
@@ -268,10 +271,8 @@ static inline void count_free(caching_allocator *a, const memory_block *v)
 
 void caching_allocator_free(caching_allocator *a, uint32_t block)
 {
-  if (!is_record(a, block)) {
-    assert(block == ALLOCATOR_NO_BLOCK);
-    return;
-  }
+  if (block == ALLOCATOR_NO_BLOCK) return;
+  assert(is_record(a, block));
   count_free(a, &a->store.blocks.items[block]);
   return_block(a, block);
 }
@@ -293,7 +294,7 @@ static bool wait_for_uses(caching_allocator *a, uint32_t b, const allocator_use 
                           uint32_t use_count)
 {
   memory_block *v = &a->store.blocks.items[b];
-  uint32_t own = v->pool / 2u;
+  uint32_t own = pool_of_bin(v->bin) / 2u;
 
   assert(!a->options.return_at_once && use_count <= ALLOCATOR_MAX_STREAMS && v->event_count == 0);
   for (uint32_t i = 0; i < use_count; i++) {

@@ -53,12 +53,6 @@ enum {
 /* Capacity of unlimited memory. */
 #define ALLOCATOR_UNLIMITED_BYTES INT64_MAX
 
-/* The number of a stream's pool for requests of `size_bytes`, rounded. */
-static inline uint32_t allocator_pool(uint32_t stream, int64_t size_bytes)
-{
-  return 2 * stream + (size_bytes > ALLOCATOR_SMALL_BYTES ? 1 : 0);
-}
-
 typedef struct caching_allocator caching_allocator;
 
 /* Whether the GPU has passed the point that the caller numbered `event`. Once true, always true. */
@@ -141,9 +135,9 @@ allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
 allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint32_t stream,
                                                       int64_t request_bytes, uint32_t *block);
 
-/* The same without a look at events, with what several replays of a request work out once: its pool, and
- * `size_bytes` > 0, rounded. */
-allocator_status caching_allocator_take(caching_allocator *a, uint32_t pool, int64_t size_bytes,
+/* The same without a look at events, with what several replays of a request work out once: `size_bytes` > 0,
+ * rounded, and its bin (free_bins.h). */
+allocator_status caching_allocator_take(caching_allocator *a, uint32_t bin, int64_t size_bytes,
                                         uint32_t *block);
 
 void caching_allocator_free(caching_allocator *a, uint32_t block);

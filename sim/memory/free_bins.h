@@ -1,11 +1,14 @@
 /*
- * The free blocks of one pool, ordered by (size, address): the best fit in a few instructions.
+ * The free blocks of each pool, ordered by (size, address): the best fit in a few instructions.
  *
- * Sizes, in units of 512 bytes, fall into bins that are exact up to 16 units and a sixteenth of an
+ * Sizes, in units of 512 bytes, fall into bins that are exact up to 32 units and a sixteenth of an
  * octave wide above, so that an activation's size nearly always has a bin alone. A bin is a list through
  * the blocks' records, sorted by (size, address); a bitmap finds the next bin that is not
  * empty. Blocks of one size are adjacent in it, and few, because neighbours merge: a bin has one or two
  * blocks on average, so that walking it is cheaper than a tree or an array of its own.
+ *
+ * Bins are numbered through all pools: one number, which each free block keeps and requests find once,
+ * leads to the list.
  */
 #ifndef OFFSIM_SIM_MEMORY_FREE_BINS_H
 #define OFFSIM_SIM_MEMORY_FREE_BINS_H
@@ -13,21 +16,25 @@
 #include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "sim/base/units.h"
 #include "sim/memory/memory_block.h"
 
 enum {
-  FREE_BIN_WORDS = 13, /* 64 bins each: 52 octaves of 16 bins, every int64 multiple of 512 */
-  FREE_BIN_COUNT = FREE_BIN_WORDS * 64,
-  FREE_BIN_UNIT_BITS = 9, /* 512 bytes */
-  FREE_BIN_SUB_BITS = 4,  /* bins an octave, as a power of two */
+  ALLOCATOR_POOLS = 2 * ALLOCATOR_MAX_STREAMS,
+  POOL_BIN_BITS = 10, /* bins a pool, as a power of two: 55 octaves of 16, and some */
+  POOL_BINS = 1 << POOL_BIN_BITS,
 };
+_Static_assert(ALLOCATOR_POOLS *POOL_BINS <= UINT16_MAX + 1, "a block keeps its bin in 16 bits");
 
 /* Empty when zeroed. */
 typedef struct free_bins {
-  uint64_t words[FREE_BIN_WORDS]; /* a bit for each bin that is not empty */
-  uint32_t first[FREE_BIN_COUNT]; /* BLOCK_NONE: the bin is empty */
+  uint64_t words[ALLOCATOR_POOLS * POOL_BINS / 64]; /* a bit for each bin that is not empty */
+  struct {
+    uint32_t *items; /* BLOCK_NONE: the bin is empty */
+    uint32_t count, capacity;
+  } first; /* of the pools up to the last one that was added */
 } free_bins;
 
 /* A place in the order. Valid until the next insertion or removal. */
@@ -36,13 +43,16 @@ typedef struct free_place {
   uint32_t block;
 } free_place;
 
+void free_bins_add_pool(free_bins *f, uint32_t pool);
+
 /* `blocks`: all records. */
 
-/* The first block of at least `size_bytes`, lowest address first; false if there is none. */
-bool free_bins_best_fit(const free_bins *f, const memory_block *blocks, int64_t size_bytes,
-                        free_place *place);
+/* The first block of at least `size_bytes`, which has bin `bin`, lowest address first; false if the pool has
+ * none. */
+bool free_bins_best_fit(const free_bins *f, const memory_block *blocks, uint32_t bin,
+                        int64_t size_bytes, free_place *place);
 
-/* The next block in the order; false at the end. */
+/* The pool's next block in the order; false at the end. */
 bool free_bins_next(const free_bins *f, const memory_block *blocks, free_place *place);
 
 /* Each bin is sorted and has only free blocks of its sizes; the bitmap says which bins have blocks. */
@@ -51,21 +61,38 @@ bool free_bins_hold(const free_bins *f, const memory_block *blocks);
 /* ---- what the allocator does several times for a request: inline, and without branches that the CPU could
  * not predict, where that is possible ---- */
 
-/* Exact below 2^SUB_BITS units, which are not shifted, then the octave and the SUB_BITS bits after the
- * leading one. */
-static inline uint32_t free_bin_of(int64_t size_bytes)
+/* The pool of a stream's requests of `size_bytes`, rounded. */
+static inline uint32_t pool_of_request(uint32_t stream, int64_t size_bytes)
 {
-  uint64_t units = (uint64_t)size_bytes >> FREE_BIN_UNIT_BITS;
-  uint64_t octave_of = units | 1u << FREE_BIN_SUB_BITS;
-  uint32_t shift = 63u - (uint32_t)__builtin_clzll(octave_of) - FREE_BIN_SUB_BITS;
-  return (shift << FREE_BIN_SUB_BITS) + (uint32_t)(units >> shift);
+  return 2 * stream + (size_bytes > ALLOCATOR_SMALL_BYTES ? 1 : 0);
 }
 
-/* First bin at or after `bin` that is not empty; false if there is none. */
+/* A number's octave and the four bits after its leading one: the exponent and the first bits of a double. To
+ * convert it costs less than to count and shift its bits. */
+static inline uint32_t octave_and_bits(int64_t number)
+{
+  double rounded = (double)number;
+  uint64_t bits;
+  memcpy(&bits, &rounded, sizeof bits);
+  return (uint32_t)(bits >> 48);
+}
+
+static inline uint32_t free_bin_of(uint32_t pool, int64_t size_bytes)
+{
+  return (pool << POOL_BIN_BITS) + octave_and_bits(size_bytes) -
+         octave_and_bits(ALLOCATOR_ROUNDING_BYTES);
+}
+
+static inline uint32_t pool_of_bin(uint32_t bin)
+{
+  return bin >> POOL_BIN_BITS;
+}
+
+/* The pool's first bin at or after `bin` that is not empty; false if there is none. */
 static inline bool free_bins_next_bin(const free_bins *f, uint32_t bin, uint32_t *found)
 {
   uint64_t from = UINT64_MAX << (bin % 64);
-  for (uint32_t word = bin / 64; word < FREE_BIN_WORDS; word++) {
+  for (uint32_t word = bin / 64; word <= (bin | (POOL_BINS - 1)) / 64; word++) {
     uint64_t bits = f->words[word] & from;
     if (bits != 0) {
       *found = word * 64 + (uint32_t)__builtin_ctzll(bits);
@@ -85,7 +112,8 @@ static inline wide_uint free_block_rank(const memory_block *b)
 static inline void free_bins_insert(free_bins *f, memory_block *blocks, uint32_t block)
 {
   memory_block *b = &blocks[block];
-  uint32_t bin = free_bin_of(b->size_bytes), *link = &f->first[bin];
+  uint32_t bin = free_bin_of(pool_of_bin(b->bin), b->size_bytes), *link = &f->first.items[bin];
+  b->bin = (uint16_t)bin;
   f->words[bin / 64] |= UINT64_C(1) << (bin % 64);
   while (free_block_rank(&blocks[*link]) < free_block_rank(b))
     link = &blocks[*link].next_free;
@@ -96,15 +124,15 @@ static inline void free_bins_insert(free_bins *f, memory_block *blocks, uint32_t
 /* Takes out the first block of a bin. */
 static inline void free_bins_pop(free_bins *f, const memory_block *blocks, uint32_t bin)
 {
-  uint32_t next = blocks[f->first[bin]].next_free;
+  uint32_t next = blocks[f->first.items[bin]].next_free;
   uint64_t is_empty = next == BLOCK_NONE;
-  f->first[bin] = next;
+  f->first.items[bin] = next;
   f->words[bin / 64] &= ~(is_empty << (bin % 64));
 }
 
 static inline void free_bins_remove(free_bins *f, memory_block *blocks, uint32_t block)
 {
-  uint32_t bin = free_bin_of(blocks[block].size_bytes), before = f->first[bin];
+  uint32_t bin = blocks[block].bin, before = f->first.items[bin];
   if (before == block) {
     free_bins_pop(f, blocks, bin);
     return;
@@ -114,14 +142,14 @@ static inline void free_bins_remove(free_bins *f, memory_block *blocks, uint32_t
   blocks[before].next_free = blocks[block].next_free;
 }
 
-/* Takes out the best fit if it is the first block of its bin, as nearly always. */
-static inline bool free_bins_take_first(free_bins *f, const memory_block *blocks,
+/* Takes out the best fit of a size if it is the first block of its bin, as nearly always. */
+static inline bool free_bins_take_first(free_bins *f, const memory_block *blocks, uint32_t bin,
                                         int64_t size_bytes, uint32_t *block)
 {
-  uint32_t bin = free_bin_of(size_bytes);
-  if (blocks[f->first[bin]].size_bytes < size_bytes) return false;
-  if (f->first[bin] == BLOCK_NONE && !free_bins_next_bin(f, bin + 1, &bin)) return false;
-  *block = f->first[bin];
+  uint32_t first = f->first.items[bin];
+  if (blocks[first].size_bytes < size_bytes) return false;
+  if (first == BLOCK_NONE && !free_bins_next_bin(f, bin + 1, &bin)) return false;
+  *block = f->first.items[bin];
   free_bins_pop(f, blocks, bin);
   return true;
 }

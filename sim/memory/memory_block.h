@@ -20,10 +20,10 @@ typedef struct memory_block {
     uint32_t tail_bytes; /* USED, WAITING: size less rounded request */
     uint32_t next_free;  /* FREE, in a bin: the next one there (free_bins.h) */
   };
-  uint16_t event_count; /* events that a WAITING block still waits for: at most one for each
-                         * stream */
-  uint8_t pool;         /* 2 * stream + (large ? 1 : 0) */
-  uint8_t state;        /* block_state */
+  uint16_t bin;        /* FREE, in a bin: that one; else any of its pool (free_bins.h) */
+  uint8_t event_count; /* events that a WAITING block still waits for: at most one for each
+                        * stream */
+  uint8_t state;       /* block_state */
 } memory_block;
 
 #endif

@@ -15,7 +15,7 @@ static void assert_same_lists(const memory_ops *a, const memory_ops *b)
     assert_int_equal(x->op, y->op);
     assert_int_equal(x->buffer, y->buffer);
     assert_int_equal(x->bytes, y->bytes);
-    assert_int_equal(x->pool, y->pool);
+    assert_int_equal(x->bin, y->bin);
     assert_int_equal(x->kind, y->kind);
     assert_int_equal(x->use_count, y->use_count);
     assert_int_equal(x->first_use, y->first_use);
@@ -94,7 +94,8 @@ static void test_uses(void **state)
     assert_int_equal(m.ops.items[i].kind, kinds[i]);
     assert_int_equal(m.ops.items[i].use_count, uses[i]);
     assert_int_equal(m.ops.items[i].bytes, 512);
-    assert_int_equal(m.ops.items[i].pool, 2 * (i == 0 || i == 4 ? STREAM_COMPUTE : STREAM_HOST));
+    uint32_t pool = 2 * (i == 0 || i == 4 ? STREAM_COMPUTE : STREAM_HOST);
+    assert_int_equal(m.ops.items[i].bin, free_bin_of(pool, 512));
   }
   assert_int_equal(m.uses.count, 3);
   assert_true(m.uses.items[0].stream == STREAM_D2H && m.uses.items[0].op == MEMORY_NO_OP);
