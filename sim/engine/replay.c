@@ -234,14 +234,6 @@ static const plan_buffer *buffer_of(const pass *p, const memory_op *m)
   return &p->plan->buffers.items[m->buffer];
 }
 
-static inline void note_allocated(replay_result *out, int64_t bytes, uint32_t op)
-{
-  if (bytes > out->allocated_peak_bytes) {
-    out->allocated_peak_bytes = bytes;
-    out->allocated_peak_op = op;
-  }
-}
-
 /* In program order. */
 
 static inline uint32_t take_block_in_order(block_store *s, const memory_op *m)
@@ -267,7 +259,9 @@ static inline void take_in_order(pass *p, const memory_op *m)
   }
   o->requested_bytes += m->bytes;
   p->out.requested_peak_bytes = max_i64(p->out.requested_peak_bytes, o->requested_bytes);
-  note_allocated(&p->out, o->requested_bytes + o->tails_bytes, m->op);
+  if (o->requested_bytes + o->tails_bytes <= p->out.allocated_peak_bytes) return;
+  p->out.allocated_peak_bytes = o->requested_bytes + o->tails_bytes;
+  p->out.allocated_peak_op = m->op;
 }
 
 static inline void return_in_order(pass *p, const memory_op *m)
@@ -410,7 +404,7 @@ static inline void take_block(pass *p, const memory_op *m)
   p->r->events.op = m->op;
   if (allocator_waiting_bytes(p->on_clock_stats) != 0) take_back_on_clock(p, m);
   allocator_status status =
-      caching_allocator_take(p->r->on_clock, m->bin, m->bytes, &p->on_clock[m->buffer]);
+      caching_allocator_take(p->r->on_clock, m->bin, m->bytes, m->op, &p->on_clock[m->buffer]);
   if (status == ALLOCATOR_NEEDS_EVENTS) status = ask_again(p, m);
   if (status != ALLOCATOR_OK || p->on_clock_stats->driver_allocs != p->driver_allocs)
     note_driver(p, m, status);
@@ -421,8 +415,6 @@ static inline void take_on_clock(pass *p, const memory_op *m)
   assert(p->on_clock[m->buffer] == NOT_ALIVE && "a buffer is allocated once");
   p->on_clock[m->buffer] = ALLOCATOR_NO_BLOCK;
   if (m->bytes > 0 && !p->out.out_of_memory) take_block(p, m);
-  if (p->r->options.one_allocator)
-    note_allocated(&p->out, p->on_clock_stats->allocated.current_bytes, m->op);
 }
 
 /* An event at a time of this iteration. */
@@ -689,7 +681,11 @@ static void fill_result(pass *p)
   const allocator_stats *on_clock = caching_allocator_stats(p->r->on_clock);
   const pinned_stats *host = pinned_pool_stats(p->r->host);
   p->out.refused = &p->r->refused;
-  if (p->r->options.one_allocator) p->out.requested_peak_bytes = on_clock->requested.peak_bytes;
+  if (p->r->options.one_allocator) {
+    p->out.requested_peak_bytes = on_clock->requested.peak_bytes;
+    p->out.allocated_peak_bytes = on_clock->allocated.peak_bytes;
+    p->out.allocated_peak_op = on_clock->allocated_peak_at;
+  }
   p->out.allocated_end_bytes = allocated_bytes(p->r);
   p->out.live_peak_bytes = on_clock->active.peak_bytes;
   p->out.reserved_peak_bytes = on_clock->reserved.peak_bytes;

@@ -71,10 +71,13 @@ void caching_allocator_delete(caching_allocator *a)
 
 /* ---- counting ---- */
 
-static inline void count_up(allocator_measure *m, int64_t bytes)
+/* Whether there is a new peak. */
+static inline bool count_up(allocator_measure *m, int64_t bytes)
 {
   m->current_bytes += bytes;
-  if (m->current_bytes > m->peak_bytes) m->peak_bytes = m->current_bytes;
+  if (m->current_bytes <= m->peak_bytes) return false;
+  m->peak_bytes = m->current_bytes;
+  return true;
 }
 
 static inline void count_down(allocator_measure *m, int64_t bytes)
@@ -163,13 +166,13 @@ uint32_t caching_allocator_pending(const caching_allocator *a)
 
 /* Of a FREE block that is in no list: the rest is cut off, or stays its tail. */
 static inline allocator_status give_out(caching_allocator *a, uint32_t b, int64_t size_bytes,
-                                        uint32_t *block)
+                                        uint32_t at, uint32_t *block)
 {
   bool is_cut = block_use(&a->store, b, size_bytes);
   int64_t block_bytes = size_bytes + a->store.blocks.items[b].tail_bytes;
 
   count_up(&a->stats.requested, size_bytes);
-  count_up(&a->stats.allocated, block_bytes);
+  if (count_up(&a->stats.allocated, block_bytes)) a->stats.allocated_peak_at = at;
   count_up(&a->stats.active, block_bytes);
   *block = b;
   if (is_cut) block_cut_off_rest(&a->store, b, size_bytes);
@@ -184,34 +187,34 @@ static uint32_t from_driver(caching_allocator *a, uint32_t bin, int64_t size_byt
 }
 
 static allocator_status take_after_emptying(caching_allocator *a, uint32_t bin, int64_t size_bytes,
-                                            uint32_t *block)
+                                            uint32_t at, uint32_t *block)
 {
   assert(a->waiting_streams == 0);
   a->stats.retries++;
   block_store_empty_cache(&a->store);
   uint32_t b = from_driver(a, bin, size_bytes);
-  return b == BLOCK_NONE ? ALLOCATOR_OUT_OF_MEMORY : give_out(a, b, size_bytes, block);
+  return b == BLOCK_NONE ? ALLOCATOR_OUT_OF_MEMORY : give_out(a, b, size_bytes, at, block);
 }
 
 /* Called last, so that the callers save few registers. */
 #define NOT_INLINE __attribute__((noinline))
 
 static NOT_INLINE allocator_status take_slowly(caching_allocator *a, uint32_t bin,
-                                               int64_t size_bytes, uint32_t *block)
+                                               int64_t size_bytes, uint32_t at, uint32_t *block)
 {
   uint32_t b = block_take_fit(&a->store, bin, size_bytes);
   if (b == BLOCK_NONE) b = from_driver(a, bin, size_bytes);
-  if (b != BLOCK_NONE) return give_out(a, b, size_bytes, block);
+  if (b != BLOCK_NONE) return give_out(a, b, size_bytes, at, block);
   if (a->waiting_streams != 0) return ALLOCATOR_NEEDS_EVENTS;
-  return take_after_emptying(a, bin, size_bytes, block);
+  return take_after_emptying(a, bin, size_bytes, at, block);
 }
 
 /* The pool's first request, or the segments are expandable. */
 static NOT_INLINE allocator_status take_with_care(caching_allocator *a, uint32_t bin,
-                                                  int64_t size_bytes, uint32_t *block)
+                                                  int64_t size_bytes, uint32_t at, uint32_t *block)
 {
   block_store_reach(&a->store, bin);
-  return take_slowly(a, bin, size_bytes, block);
+  return take_slowly(a, bin, size_bytes, at, block);
 }
 
 static inline uint32_t bin_of(uint32_t stream, int64_t size_bytes)
@@ -234,19 +237,19 @@ allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
   *block = ALLOCATOR_NO_BLOCK;
   if (size_bytes == 0) return ALLOCATOR_OK;
   caching_allocator_poll(a);
-  return caching_allocator_take(a, bin_of(stream, size_bytes), size_bytes, block);
+  return caching_allocator_take(a, bin_of(stream, size_bytes), size_bytes, 0, block);
 }
 
 allocator_status caching_allocator_take(caching_allocator *a, uint32_t bin, int64_t size_bytes,
-                                        uint32_t *block)
+                                        uint32_t at, uint32_t *block)
 {
   uint32_t b;
   assert(size_bytes > 0);
   *block = ALLOCATOR_NO_BLOCK;
-  if (bin >= a->store.quick_bins) return take_with_care(a, bin, size_bytes, block);
+  if (bin >= a->store.quick_bins) return take_with_care(a, bin, size_bytes, at, block);
   if (!block_take_first(&a->store, bin, size_bytes, &b))
-    return take_slowly(a, bin, size_bytes, block);
-  return give_out(a, b, size_bytes, block);
+    return take_slowly(a, bin, size_bytes, at, block);
+  return give_out(a, b, size_bytes, at, block);
 }
 
 allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint32_t stream,
@@ -257,7 +260,7 @@ allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint
   *block = ALLOCATOR_NO_BLOCK;
   assert(size_bytes > 0 && "an empty request is never refused");
   caching_allocator_poll(a);
-  return take_after_emptying(a, bin_of(stream, size_bytes), size_bytes, block);
+  return take_after_emptying(a, bin_of(stream, size_bytes), size_bytes, 0, block);
 }
 
 /* ---- frees ---- */
@@ -338,6 +341,7 @@ void caching_allocator_reset_peaks(caching_allocator *a)
 
   s->requested.peak_bytes = s->requested.current_bytes;
   s->allocated.peak_bytes = s->allocated.current_bytes;
+  s->allocated_peak_at = 0;
   s->active.peak_bytes = s->active.current_bytes;
   a->store.reserved.peak_bytes = a->store.reserved.current_bytes;
   s->reserved = a->store.reserved;

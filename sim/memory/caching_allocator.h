@@ -92,7 +92,9 @@ typedef struct allocator_stats {
   allocator_measure allocated; /* whole blocks, with unsplit tails: torch's allocated_bytes */
   allocator_measure active;    /* allocated, and freed but waiting for a stream: `live` */
   allocator_measure reserved;  /* segments, or mapped granules */
-  uint64_t driver_allocs;      /* segments taken, or calls that mapped granules */
+  uint32_t
+      allocated_peak_at;  /* the request that reached it, as caching_allocator_take numbers it */
+  uint64_t driver_allocs; /* segments taken, or calls that mapped granules */
   uint64_t driver_frees;
   uint64_t retries; /* requests that the driver refused at first */
 } allocator_stats;
@@ -136,9 +138,9 @@ allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint
                                                       int64_t request_bytes, uint32_t *block);
 
 /* The same without a look at events, with what several replays of a request work out once: `size_bytes` > 0,
- * rounded, and its bin (free_bins.h). */
+ * rounded, and its bin (free_bins.h). `at`: the caller's number of the request, 0 for others. */
 allocator_status caching_allocator_take(caching_allocator *a, uint32_t bin, int64_t size_bytes,
-                                        uint32_t *block);
+                                        uint32_t at, uint32_t *block);
 
 void caching_allocator_free(caching_allocator *a, uint32_t block);
 

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "sim/base/units.h"
+#include "sim/memory/free_bins.h"
 
 enum { COMPUTE = 0, D2H = 1 };
 
@@ -179,6 +180,31 @@ static void test_marked_block_waits(void **state)
   assert_int_equal(s->active.peak_bytes, 24 * MIB);
   assert_int_equal(caching_allocator_pending(a), 0);
   assert_int_equal(allocator_waiting_bytes(s), 0);
+  caching_allocator_delete(a);
+}
+
+static uint32_t take_at(caching_allocator *a, uint32_t at)
+{
+  uint32_t b, bin = free_bin_of(pool_of_request(COMPUTE, 2 * MIB), 2 * MIB);
+
+  assert_int_equal(caching_allocator_take(a, bin, 2 * MIB, at, &b), ALLOCATOR_OK);
+  return b;
+}
+
+/* The first one that reaches a peak. */
+static void test_peak_has_its_request(void **state)
+{
+  caching_allocator *a = new_allocator(GIB, false);
+  const allocator_stats *s = caching_allocator_stats(a);
+  (void)state;
+
+  (void)take_at(a, 7);
+  assert_int_equal(s->allocated_peak_at, 7);
+  caching_allocator_free(a, take_at(a, 8));
+  (void)take_at(a, 9);
+  assert_int_equal(s->allocated_peak_at, 8);
+  caching_allocator_reset_peaks(a);
+  assert_int_equal(s->allocated_peak_at, 0);
   caching_allocator_delete(a);
 }
 
@@ -764,6 +790,7 @@ int main(void)
     cmocka_unit_test(test_free_neighbours_merge),
     cmocka_unit_test(test_streams_do_not_share),
     cmocka_unit_test(test_marked_block_waits),
+    cmocka_unit_test(test_peak_has_its_request),
     cmocka_unit_test(test_own_stream_is_no_mark),
     cmocka_unit_test(test_return_at_once),
     cmocka_unit_test(test_refusal),
