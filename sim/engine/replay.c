@@ -413,8 +413,10 @@ static inline void take_block(pass *p, const memory_op *m)
 static inline void take_on_clock(pass *p, const memory_op *m)
 {
   assert(p->on_clock[m->buffer] == NOT_ALIVE && "a buffer is allocated once");
-  p->on_clock[m->buffer] = ALLOCATOR_NO_BLOCK;
-  if (m->bytes > 0 && !p->out.out_of_memory) take_block(p, m);
+  if (m->bytes > 0 && !p->out.out_of_memory)
+    take_block(p, m);
+  else
+    p->on_clock[m->buffer] = ALLOCATOR_NO_BLOCK;
 }
 
 /* An event at a time of this iteration. */
@@ -817,7 +819,8 @@ static void tally_buffer(tally *t, uint32_t id)
 
 static void tally_living(tally *t, const memory_ops *m, uint32_t at_op, arena *a)
 {
-  bool *lives = ARENA_ARRAY(a, bool, t->rank->buffers.count);
+  uint32_t count = t->rank->buffers.count;
+  bool *lives = ARENA_ARRAY(a, bool, count), *end = lives + count;
   assert(t->rank->residents <= t->rank->buffers.count);
   for (uint32_t i = 0; i < t->rank->residents; i++)
     lives[i] = buffer_is_allocated(&t->rank->buffers.items[i]);
@@ -825,8 +828,9 @@ static void tally_living(tally *t, const memory_ops *m, uint32_t at_op, arena *a
   for (uint32_t i = 0; i < m->ops.count && m->ops.items[i].op <= at_op; i++)
     lives[m->ops.items[i].buffer] =
         m->ops.items[i].kind == MEMORY_TAKE && m->ops.items[i].bytes > 0;
-  for (uint32_t i = 0; i < t->rank->buffers.count; i++)
-    if (lives[i]) tally_buffer(t, i);
+  /* Few live. */
+  for (const bool *b = lives; (b = memchr(b, true, (size_t)(end - b))) != NULL; b++)
+    tally_buffer(t, (uint32_t)(b - lives));
 }
 
 /* Most bytes first; equal ones by name and class. */

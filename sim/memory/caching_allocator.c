@@ -203,6 +203,7 @@ static NOT_INLINE allocator_status take_slowly(caching_allocator *a, uint32_t bi
                                                int64_t size_bytes, uint32_t at, uint32_t *block)
 {
   uint32_t b = block_take_fit(&a->store, bin, size_bytes);
+  *block = ALLOCATOR_NO_BLOCK;
   if (b == BLOCK_NONE) b = from_driver(a, bin, size_bytes);
   if (b != BLOCK_NONE) return give_out(a, b, size_bytes, at, block);
   if (a->waiting_streams != 0) return ALLOCATOR_NEEDS_EVENTS;
@@ -245,7 +246,6 @@ allocator_status caching_allocator_take(caching_allocator *a, uint32_t bin, int6
 {
   uint32_t b;
   assert(size_bytes > 0);
-  *block = ALLOCATOR_NO_BLOCK;
   if (bin >= a->store.quick_bins) return take_with_care(a, bin, size_bytes, at, block);
   if (!block_take_first(&a->store, bin, size_bytes, &b))
     return take_slowly(a, bin, size_bytes, at, block);
