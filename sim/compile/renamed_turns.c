@@ -1,6 +1,7 @@
 #include "sim/compile/renamed_turns.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <string.h>
 
 /* ---- two turns begin alike ----------------------------------------------------------------------- */
@@ -149,40 +150,58 @@ void renamed_turns_release(renamed_turns *r)
 
 /* ---- writing turns ------------------------------------------------------------------------------- */
 
-/* The name a turn later of an id that an op uses. */
+/* The name a turn later of an id that a turn uses. */
 static inline uint32_t rename_used(renaming *r, uint32_t id)
 {
   uint32_t later = renamed(r, id);
-  if (id >= r->fresh) return later;
-  r->used.items[later] = id;
-  r->moves |= later != id;
+  if (id < r->fresh) r->used.items[later] = id;
   return later;
 }
 
-static uint32_t rename_arg(renamed_turns *r, const plan_op *o)
+/* Where a turn uses older ids that have another name a turn later: these words do not grow evenly. */
+typedef struct moving_ids {
+  renaming *names;
+  id_array at; /* words of the turn */
+} moving_ids;
+
+typedef struct moving {
+  moving_ids buffers, events; /* args: words of ops */
+  moving_ids operands;
+} moving;
+
+static inline uint32_t rename_first(moving_ids *m, uint32_t at, uint32_t id)
+{
+  uint32_t later = rename_used(m->names, id);
+  if (id < m->names->fresh && later != id) *ARRAY_PUSH(&m->at) = at;
+  return later;
+}
+
+_Static_assert(sizeof(plan_op) == 4 * sizeof(uint32_t) && offsetof(plan_op, arg) == 4,
+               "an op is four words, the second its arg");
+
+static uint32_t rename_arg(renamed_turns *r, moving *m, uint32_t i, const plan_op *o)
 {
   op_kind kind = (op_kind)o->kind;
   renaming *names = names_of_arg(r, kind);
-  if (names != NULL) return rename_used(names, o->arg);
+  if (names != NULL)
+    return rename_first(names == &r->buffers ? &m->buffers : &m->events, 4 * i + 1, o->arg);
   if (op_is_message(kind)) return o->arg + r->messages;
   return kind == OP_MARK ? o->arg + r->of_turn.marks : o->arg;
 }
 
-/* Writes a turn, each op and operand from the one a turn earlier. */
-static void write_turn(renamed_turns *r, plan_op *ops, uint32_t *operands)
+/* The first turn, each op and operand from the one a turn earlier. */
+static void write_first_turn(renamed_turns *r, moving *m, plan_op *ops, uint32_t *operands)
 {
   const plan_op *older = ops - r->of_turn.ops;
   const uint32_t *older_operands = operands - r->of_turn.operands;
   for (uint32_t i = 0; i < r->of_turn.ops; i++) {
     ops[i] = older[i];
-    ops[i].arg = rename_arg(r, &older[i]);
+    ops[i].arg = rename_arg(r, m, i, &older[i]);
     if (op_works((op_kind)older[i].kind)) ops[i].operands += r->of_turn.operands;
   }
   for (uint32_t i = 0; i < r->of_turn.operands; i++)
-    operands[i] = rename_used(&r->buffers, older_operands[i]);
+    operands[i] = rename_first(&m->operands, i, older_operands[i]);
 }
-
-_Static_assert(sizeof(plan_op) == 4 * sizeof(uint32_t), "an op is words, without padding");
 
 /* Words of a turn: each grows as it has grown from the turn before last to the last one. */
 static void write_grown(uint32_t *restrict to, const uint32_t *restrict last,
@@ -192,31 +211,42 @@ static void write_grown(uint32_t *restrict to, const uint32_t *restrict last,
     to[i] = last[i] + (last[i] - older[i]);
 }
 
-static void write_grown_turn(const plan_part *turn, plan_op *ops, uint32_t *operands)
+/* Once a word has an id that is no longer older, it grows evenly. */
+static void rename_moving(moving_ids *m, uint32_t *to, const uint32_t *last)
 {
-  uint32_t *to = (uint32_t *)ops, words = 4 * turn->ops;
-  write_grown(to, to - words, to - 2 * (size_t)words, words);
-  write_grown(operands, operands - turn->operands, operands - 2 * (size_t)turn->operands,
-              turn->operands);
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < m->at.count; i++) {
+    uint32_t at = m->at.items[i], id = last[at];
+    to[at] = rename_used(m->names, id);
+    if (id < m->names->fresh) m->at.items[kept++] = at;
+  }
+  m->at.count = kept;
 }
 
-/* Once a turn uses no older id that moves, every name grows evenly. */
+/* A turn whose two turns before are written. */
+static void write_later_turn(const plan_part *turn, moving *m, plan_op *ops, uint32_t *operands)
+{
+  uint32_t *to = (uint32_t *)ops, *last = (uint32_t *)(ops - turn->ops);
+  const uint32_t *last_operands = operands - turn->operands;
+  write_grown(to, last, (uint32_t *)(ops - 2 * (size_t)turn->ops), 4 * turn->ops);
+  write_grown(operands, last_operands, operands - 2 * (size_t)turn->operands, turn->operands);
+  rename_moving(&m->buffers, to, last);
+  rename_moving(&m->events, to, last);
+  rename_moving(&m->operands, operands, last_operands);
+}
+
 static void write_ops(renamed_turns *r, walk *w)
 {
   const plan_part *turn = &r->of_turn;
+  moving m = { { .names = &r->buffers }, { .names = &r->events }, { .names = &r->buffers } };
   plan_op *ops = ARRAY_EXTEND(&w->rank->ops, r->turns * turn->ops);
   uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, r->turns * turn->operands);
-  bool grows_evenly = false;
-  for (uint32_t i = 0; i < r->turns; i++) {
-    r->buffers.moves = r->events.moves = false;
-    if (grows_evenly)
-      write_grown_turn(turn, ops, operands);
-    else
-      write_turn(r, ops, operands);
-    grows_evenly = !r->buffers.moves && !r->events.moves;
-    ops += turn->ops;
-    operands += turn->operands;
-  }
+  write_first_turn(r, &m, ops, operands);
+  for (uint32_t i = 1; i < r->turns; i++)
+    write_later_turn(turn, &m, ops += turn->ops, operands += turn->operands);
+  ARRAY_FREE(&m.buffers.at);
+  ARRAY_FREE(&m.events.at);
+  ARRAY_FREE(&m.operands.at);
 }
 
 static void write_buffers(const renamed_turns *r, walk *w)

@@ -16,7 +16,6 @@ typedef struct renaming {
   id_array later;   /* of ids before that: the one in the same place of the state, NO_ID: none */
   id_array earlier; /* of ids of the state of the turn that begins now: the reverse */
   id_array used;    /* ... of those that the turns use */
-  bool moves;       /* the last turn used an older id whose name a turn later is another */
 } renaming;
 
 static inline uint32_t renamed(const renaming *r, uint32_t id)
