@@ -7,29 +7,10 @@
 #include "sim/compile/graphs.h"
 #include "sim/compile/walk.h"
 #include "sim/graph/user_buffers.h"
-#include "sim/model/chunk.h"
 #include "sim/offload/systems.h"
 #include "sim/plan/join.h"
 #include "sim/plan/repeats.h"
 #include "sim/residents/fsdp_buffers.h"
-
-static chunk_program **lower_rank(const settings *s, plan *p, uint32_t pp_rank, arena *a)
-{
-  uint32_t chunks = (uint32_t)s->derived.virtual_stages;
-  assert(chunks >= 1 && pp_rank < p->rank_count);
-  chunk_program **programs = ARENA_ARRAY(a, chunk_program *, chunks);
-  rank_parameters parameters = { 0 };
-  if (!uses_hf(s))
-    parameters = s->parallel.use_megatron_fsdp ? fsdp_rank_parameters(s, pp_rank, a)
-                                               : rank_parameters_of(s, pp_rank, a);
-  for (uint32_t c = 0; c < chunks; c++) {
-    graph *g = graph_of_chunk(s, pp_rank, c, a);
-    if (!uses_hf(s)) rank_parameters_place(&parameters, s, c, g);
-    programs[c] = lower_chunk(s, g, p, a);
-    graph_release(g);
-  }
-  return programs;
-}
 
 static const int64_t *visiting_bytes(const chunk_program *p, arena *a)
 {
@@ -150,10 +131,11 @@ static void trim_rank(rank_plan *r)
 }
 
 /* Its rows are in the tables of `p`. */
-static bool compile_rank(compilation *c, const settings *s, plan *p, uint32_t pp_rank, arena *a,
-                         diag *d)
+static bool compile_rank(compilation *c, const lowered_ranks *l, plan *p, uint32_t pp_rank,
+                         arena *a, diag *d)
 {
-  c->programs[pp_rank] = lower_rank(s, p, pp_rank, a);
+  const settings *s = l->settings;
+  c->programs[pp_rank] = lowered_programs(l, pp_rank, p, a);
   schedule *steps = ARENA_NEW(a, schedule);
   *steps = schedule_of_rank(s, pp_rank, a);
   c->shapes[pp_rank] = shape_of(s, pp_rank, c->programs[pp_rank], steps, a);
@@ -184,7 +166,7 @@ static bool compile_rank(compilation *c, const settings *s, plan *p, uint32_t pp
  * own tables, memory and errors; the others have theirs, so that threads share none. */
 typedef struct rank_group {
   compilation *compiled;
-  const settings *settings;
+  const lowered_ranks *lowered;
   uint32_t first, end;
   plan *tables, apart;
   plan_rows rows; /* of tables that were apart */
@@ -192,7 +174,7 @@ typedef struct rank_group {
   diag *errors;
 } rank_group;
 
-static rank_group *divide_ranks(compilation *c, const settings *s, uint32_t groups, arena *a,
+static rank_group *divide_ranks(compilation *c, const lowered_ranks *l, uint32_t groups, arena *a,
                                 diag *d)
 {
   rank_group *made = ARENA_ARRAY(a, rank_group, groups);
@@ -200,7 +182,7 @@ static rank_group *divide_ranks(compilation *c, const settings *s, uint32_t grou
   assert(groups > 0 && groups <= ranks);
   for (uint32_t i = 0; i < groups; i++) {
     rank_group *g = &made[i];
-    *g = (rank_group){ .compiled = c, .settings = s, .tables = &c->plan, .memory = a, .errors = d };
+    *g = (rank_group){ .compiled = c, .lowered = l, .tables = &c->plan, .memory = a, .errors = d };
     g->first = ranks * i / groups;
     g->end = ranks * (i + 1) / groups;
     if (i == 0) continue;
@@ -219,16 +201,8 @@ static void compile_group(void *context, uint32_t index)
   rank_plan *ranks = g->compiled->plan.ranks;
   for (uint32_t r = g->first; r < g->end; r++) {
     if (r > g->first) reserve_as(&ranks[r], &ranks[r - 1]);
-    if (!compile_rank(g->compiled, g->settings, g->tables, r, g->memory, g->errors)) return;
+    if (!compile_rank(g->compiled, g->lowered, g->tables, r, g->memory, g->errors)) return;
     trim_rank(&ranks[r]);
-  }
-}
-
-static void renumber_entries(chunk_program *p, const plan_rows *rows)
-{
-  for (uint32_t i = 1; i < p->entries.count; i++) {
-    p->entries.items[i].tensor += rows->tensors;
-    p->entries.items[i].view = rows->views[p->entries.items[i].view];
   }
 }
 
@@ -238,7 +212,7 @@ static void renumber_group(void *context, uint32_t index)
   for (uint32_t r = g->first; r < g->end && index > 0; r++) {
     plan_renumber(&g->compiled->plan.ranks[r], &g->rows);
     for (uint32_t k = 0; k < g->compiled->shapes[r].chunk_count; k++)
-      renumber_entries(g->compiled->programs[r][k], &g->rows);
+      chunk_program_renumber(g->compiled->programs[r][k], &g->rows);
   }
 }
 
@@ -287,30 +261,43 @@ static compilation compilation_new(const settings *s, iteration_kind iteration, 
   return c;
 }
 
-static bool compile_ranks(compilation *c, const settings *s, uint32_t threads, arena *a, diag *d)
+static bool compile_ranks(compilation *c, const lowered_ranks *l, uint32_t threads, arena *a,
+                          diag *d)
 {
-  assert(threads > 0 && c->plan.rank_count > 0);
+  assert(threads > 0 && c->plan.rank_count == l->rank_count);
   uint32_t groups = threads < c->plan.rank_count ? threads : c->plan.rank_count;
-  rank_group *divided = divide_ranks(c, s, groups, a, d);
+  rank_group *divided = divide_ranks(c, l, groups, a, d);
   parallel_for(groups, groups, compile_group, divided);
   join_groups(divided, groups, a, d);
   if (diag_ok(d)) assert_plan(&c->plan);
   return diag_ok(d);
 }
 
+bool compile_lowered(compilation *c, const lowered_ranks *l, iteration_kind iteration,
+                     uint32_t threads, arena *a, diag *d)
+{
+  *c = compilation_new(l->settings, iteration, a);
+  return compile_ranks(c, l, threads, a, d);
+}
+
 bool compile_in_parallel(compilation *c, const settings *s, iteration_kind iteration,
                          uint32_t threads, arena *a, diag *d)
 {
-  *c = compilation_new(s, iteration, a);
-  return compile_ranks(c, s, threads, a, d);
+  lowered_ranks l = lower_ranks(s, threads);
+  bool ok = compile_lowered(c, &l, iteration, threads, a, d);
+  lowered_ranks_release(&l);
+  return ok;
 }
 
 bool compile_every_turn(compilation *c, const settings *s, iteration_kind iteration, arena *a,
                         diag *d)
 {
+  lowered_ranks l = lower_ranks(s, 1);
   *c = compilation_new(s, iteration, a);
   c->every_turn = true;
-  return compile_ranks(c, s, 1, a, d);
+  bool ok = compile_ranks(c, &l, 1, a, d);
+  lowered_ranks_release(&l);
+  return ok;
 }
 
 bool compile(compilation *c, const settings *s, iteration_kind iteration, arena *a, diag *d)

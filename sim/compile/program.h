@@ -12,7 +12,7 @@
 
 #include "sim/graph/graph.h"
 #include "sim/offload/policy.h"
-#include "sim/plan/plan.h"
+#include "sim/plan/join.h"
 
 typedef uint32_t place_id; /* 0: none */
 
@@ -207,5 +207,7 @@ typedef struct chunk_program {
 /* Lowers a graph. Calls, sites and tensors go to the tables of `p`. */
 chunk_program *lower_chunk(const settings *s, const graph *g, plan *p, arena *a);
 void chunk_program_release(chunk_program *c);
+/* Gives the rows of a plan's tables that it refers to their numbers in other tables. */
+void chunk_program_renumber(chunk_program *c, const plan_rows *rows);
 
 #endif

@@ -1,6 +1,7 @@
 #include "sim/plan/join.h"
 
 #include <assert.h>
+#include <string.h>
 
 plan plan_apart(const plan *p, arena *a)
 {
@@ -36,13 +37,22 @@ static uint32_t *join_calls(plan *p, const plan *apart, const uint32_t *views, a
   return rows;
 }
 
+static const char *own_name(plan *p, const char *name)
+{
+  return arena_strndup(p->names, name, strlen(name));
+}
+
 static void join_sites_and_tensors(plan *p, const plan *apart, const plan_rows *rows)
 {
   assert(apart->sites.count > 0);
-  for (uint32_t i = 1; i < apart->sites.count; i++)
-    *ARRAY_PUSH(&p->sites) = apart->sites.items[i];
+  for (uint32_t i = 1; i < apart->sites.count; i++) {
+    plan_site site = apart->sites.items[i];
+    site.module = own_name(p, site.module);
+    *ARRAY_PUSH(&p->sites) = site;
+  }
   for (uint32_t i = 0; i < apart->tensors.count; i++) {
     plan_tensor tensor = apart->tensors.items[i];
+    tensor.name = own_name(p, tensor.name);
     tensor.site = plan_site_joined(rows, tensor.site);
     *ARRAY_PUSH(&p->tensors) = tensor;
   }
@@ -57,13 +67,19 @@ static void join_messages(plan *p, const plan *apart)
       p->messages.items[i].bytes = apart->messages.items[i].bytes;
 }
 
-plan_rows plan_join(plan *p, plan *apart, arena *a)
+plan_rows plan_join_rows(plan *p, const plan *apart, arena *a)
 {
-  assert(p->ranks == apart->ranks);
   plan_rows rows = { .sites = p->sites.count - 1, .tensors = p->tensors.count };
   rows.views = join_views(p, apart, a);
   rows.calls = join_calls(p, apart, rows.views, a);
   join_sites_and_tensors(p, apart, &rows);
+  return rows;
+}
+
+plan_rows plan_join(plan *p, plan *apart, arena *a)
+{
+  assert(p->ranks == apart->ranks);
+  plan_rows rows = plan_join_rows(p, apart, a);
   join_messages(p, apart);
   plan_release_tables(apart);
   return rows;

@@ -22,8 +22,10 @@ typedef struct plan_rows {
 /* Its names and tables are in `a`. */
 plan plan_apart(const plan *p, arena *a);
 
-/* Puts the rows of `apart` and the messages of its ranks into the plan, and releases it. The names must
- * live as long as the plan. */
+/* Puts the rows of `apart`, with copies of their names, into the plan. Maps are in `a`. */
+plan_rows plan_join_rows(plan *p, const plan *apart, arena *a);
+
+/* The same with the messages of its ranks; releases `apart`. */
 plan_rows plan_join(plan *p, plan *apart, arena *a);
 
 void plan_renumber(rank_plan *r, const plan_rows *rows);

@@ -185,6 +185,7 @@ static void explain_peak(rank_prediction *out, const plan *p, const plan_modules
 typedef struct turn {
   setting_run *run;
   uint32_t ranks;
+  lowered_ranks lowered;                    /* while iterations are compiled */
   replay **replays;                         /* by rank: from iteration to iteration */
   hold_list *holds[ITERATION_KINDS];        /* by rank: requests that were refused so far */
   bool *refused[ITERATION_KINDS];           /* by rank: a request that had no hold */
@@ -449,10 +450,19 @@ static void compile_iteration(void *context, uint32_t kind)
   diag *d = &t->errors[kind];
   uint32_t threads = (r->threads + ITERATION_KINDS - 1) / ITERATION_KINDS;
   if (c->plan.rank_count > 0) return;
-  if (common_plans_compile(r->common, r->settings, (iteration_kind)kind, threads, &t->memory[kind],
-                           d) &&
+  if (compile_lowered(c, &t->lowered, (iteration_kind)kind, threads, &t->memory[kind], d) &&
       r->plans != NULL)
     take_given(r->plans, (iteration_kind)kind, c, &t->memory[kind], d);
+}
+
+static void compile_iterations(turn *t)
+{
+  const setting_run *r = t->run;
+  const compilation *c = r->common->compiled;
+  if (c[ITERATION_WARMUP].plan.rank_count > 0 && c[ITERATION_STEADY].plan.rank_count > 0) return;
+  t->lowered = lower_ranks(r->settings, r->threads);
+  parallel_for(ITERATION_KINDS, r->threads, compile_iteration, t);
+  lowered_ranks_release(&t->lowered);
 }
 
 static bool is_held(const turn *t, uint32_t kind)
@@ -551,7 +561,7 @@ static bool take_turn(turn *t, diag *d)
 
 static bool take_turns(turn *t, diag *d)
 {
-  parallel_for(ITERATION_KINDS, t->run->threads, compile_iteration, t);
+  compile_iterations(t);
   if (!take_errors(t, d)) return false;
   for (int kind = 0; kind < ITERATION_KINDS && t->run->explains_peaks; kind++)
     t->modules[kind] = plan_modules_of(&t->run->common->compiled[kind].plan, &t->memory[kind]);

@@ -1,5 +1,6 @@
 /*
- * Ranks that are compiled side by side: the plan is that of one thread, row by row, and so is the error.
+ * Ranks that are compiled side by side, and iterations that share what is lowered: the plan is that of one
+ * thread and one iteration, row by row, and so is the error.
  */
 #include "tests/unit/same_repeats.h"
 #include "tests/unit/small_runs.h"
@@ -53,31 +54,55 @@ static bool check(const char *base, const char *changes, iteration_kind kind)
   return good;
 }
 
+static const struct {
+  const char *base, *changes;
+} cases[] = {
+  { SMALL_DENSE, SMALL_PIPELINE("1", "") SMALL_OFFLOAD },
+  { SMALL_DENSE, SMALL_PIPELINE("4", "") "offload: {system: none}\n" },
+  { SMALL_DENSE, SMALL_PIPELINE("4", "") SMALL_OFFLOAD },
+  { SMALL_DENSE, SMALL_PIPELINE("4", "") SMALL_OFFLOAD
+    "offload: {mode: as_released}\nsoftware: {megatron: core_v0.16}\n" },
+  { SMALL_DENSE, SMALL_PIPELINE("2", ", num_layers_per_virtual_pipeline_stage: 2") SMALL_OFFLOAD },
+  { SMALL_DENSE, SMALL_PIPELINE("4", "") "training: {use_precision_aware_optimizer: true, "
+                                         "optimizer_cpu_offload: true}\n" },
+  { SMALL_MOE,
+    SMALL_PIPELINE(
+        "4", ", expert_model_parallel_size: 1") "offload: {fine_grained_activation_offloading: "
+                                                "true, offload_modules: [core_attn, expert_fc1, "
+                                                "moe_act, attn_norm, mlp_norm, attn_proj, "
+                                                "qkv_linear]}\n" },
+};
+
 static void test_same_plan(void **state)
 {
   (void)state;
-  static const struct {
-    const char *base, *changes;
-  } cases[] = {
-    { SMALL_DENSE, SMALL_PIPELINE("1", "") SMALL_OFFLOAD },
-    { SMALL_DENSE, SMALL_PIPELINE("4", "") "offload: {system: none}\n" },
-    { SMALL_DENSE, SMALL_PIPELINE("4", "") SMALL_OFFLOAD },
-    { SMALL_DENSE, SMALL_PIPELINE("4", "") SMALL_OFFLOAD
-      "offload: {mode: as_released}\nsoftware: {megatron: core_v0.16}\n" },
-    { SMALL_DENSE,
-      SMALL_PIPELINE("2", ", num_layers_per_virtual_pipeline_stage: 2") SMALL_OFFLOAD },
-    { SMALL_DENSE, SMALL_PIPELINE("4", "") "training: {use_precision_aware_optimizer: true, "
-                                           "optimizer_cpu_offload: true}\n" },
-    { SMALL_MOE,
-      SMALL_PIPELINE(
-          "4", ", expert_model_parallel_size: 1") "offload: {fine_grained_activation_offloading: "
-                                                  "true, offload_modules: [core_attn, expert_fc1, "
-                                                  "moe_act, attn_norm, mlp_norm, attn_proj, "
-                                                  "qkv_linear]}\n" },
-  };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     for (int kind = 0; kind < 2; kind++)
       assert_true(check(cases[i].base, cases[i].changes, (iteration_kind)kind));
+}
+
+/* What is lowered is gone before anything looks at the plans. */
+static void test_shared_lowering(void **state)
+{
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    arena a = { 0 };
+    diag d = { .quiet = true };
+    compilation shared[2];
+    const settings *s = small_settings(cases[i].base, cases[i].changes, &a);
+    lowered_ranks l = lower_ranks(s, 2);
+    for (int kind = 0; kind < 2; kind++)
+      assert_true(compile_lowered(&shared[kind], &l, (iteration_kind)kind, 3, &a, &d));
+    lowered_ranks_release(&l);
+    for (int kind = 0; kind < 2; kind++) {
+      compilation alone;
+      assert_true(compile(&alone, s, (iteration_kind)kind, &a, &d));
+      assert_same(&alone, &shared[kind]);
+      compilation_release(&alone);
+      compilation_release(&shared[kind]);
+    }
+    arena_release(&a);
+  }
 }
 
 /* Ranks 1 to 3 stop; one thread would come no further than rank 1. */
@@ -102,6 +127,7 @@ static void test_same_error(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_plan),
+                                      cmocka_unit_test(test_shared_lowering),
                                       cmocka_unit_test(test_same_error) };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
