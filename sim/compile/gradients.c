@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/compile/collectives.h"
+#include "sim/compile/fsdp_buckets.h"
 
 enum { OPERANDS = UINT8_MAX };
 
@@ -289,9 +290,10 @@ void gradients_finish(walk *w, const static_allocation_list *list, const uint32_
 {
   assert(w->forward_seen && w->backward_seen);
   average(w, list, buffer);
-  over_data_parallel_ranks(w, list, buffer,
-                           is_sharded(w) ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
-                           CLASS_GRADIENT);
+  if (!has_fsdp_buckets(w)) /* they have been reduced in every micro-batch */
+    over_data_parallel_ranks(w, list, buffer,
+                             is_sharded(w) ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
+                             CLASS_GRADIENT);
   sum_chosen(w, list, buffer, GROUP_TP, has_seen_a_part);
   sum_chosen(w, list, buffer, GROUP_EMBD, is_on_two_stages);
 }

@@ -11,7 +11,8 @@
  * last stage share is summed over the two (_allreduce_word_embedding_grads).
  *
  * `buffer` is indexed by allocation of the list. The list does not separate the buffers of
- * Megatron-FSDP, so one collective over the first buffer represents all of them.
+ * Megatron-FSDP, so one collective over the first buffer represents all of them. Gradients of its buckets
+ * (fsdp_buckets.h) have been reduced before.
  */
 #ifndef OFFSIM_SIM_COMPILE_GRADIENTS_H
 #define OFFSIM_SIM_COMPILE_GRADIENTS_H

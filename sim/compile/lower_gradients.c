@@ -3,7 +3,7 @@
 #include <assert.h>
 
 #include "sim/compile/parts.h"
-#include "sim/residents/gradient_buffers.h"
+#include "sim/residents/fsdp_buffers.h"
 
 static void add(emitter *e, uint32_t a, uint32_t b, uint32_t sum)
 {
@@ -89,6 +89,15 @@ static void add_to_total(emitter *e, uint32_t total, place_id made)
   dtype type = gradient_type_of(e->settings);
   int64_t made_bytes = emit_bytes(e, lower_ref(e, made));
   int64_t elements = made_bytes / dtype_bytes(DTYPE_BF16);
+  if (fsdp_collects_gradients(e->settings)) {
+    emit_kernel(e,
+                (kernel_shape){ .kind = KERNEL_COPY,
+                                .type = DTYPE_BF16,
+                                .dims = { elements },
+                                .bytes = made_bytes + elements * dtype_bytes(type) },
+                (ref[]){ lower_ref(e, made), 0 }, (ref[]){ lower_ref(e, total), 0 });
+    return;
+  }
   if (uses_hf(e->settings) || e->settings->training.gradient_accumulation_fusion ||
       type != DTYPE_FP32) {
     add_in_place(e, total, made);

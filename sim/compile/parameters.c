@@ -153,8 +153,8 @@ parameter_buffers parameters_place(walk *w, const static_allocation_list *list,
   return found;
 }
 
-static uint32_t gradients_of_type(const static_allocation_list *list, const uint32_t *buffer,
-                                  uint8_t type)
+uint32_t parameters_fsdp_gradients(const static_allocation_list *list, const uint32_t *buffer,
+                                   uint8_t type)
 {
   for (uint32_t i = 0; i < list->count; i++)
     if (strcmp(list->items[i].name, FSDP_GRADIENTS) == 0 && list->items[i].type == type)
@@ -171,7 +171,7 @@ void parameters_place_fsdp_gradients(walk *w, const static_allocation_list *list
     for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++) {
       const program_parameter *p = &w->programs[c]->parameters.items[k];
       if (!p->gradient.whole && p->row != NO_ROW)
-        w->gradient_of[c][k] = gradients_of_type(list, buffer, p->gradient.dtype);
+        w->gradient_of[c][k] = parameters_fsdp_gradients(list, buffer, p->gradient.dtype);
     }
 }
 
@@ -198,11 +198,12 @@ void parameters_place_shared(walk *w, const static_allocation_list *list, const 
 
 bool parameters_adopt(walk *w, const chunk_program *p, instance *in, const program_step *step)
 {
-  const uint32_t *operands = &p->operands.items[step->operands];
-  assert(operands[0] & OPERAND_PARAMETER_GRADIENT);
-  uint32_t k = operands[0] & ~OPERAND_PARAMETER_GRADIENT;
+  /* It reads the gradient last, and writes the sum. */
+  const uint32_t *sum = &p->operands.items[step->operands + step->reads];
+  assert(step->writes == 1 && step->reads > 0 && (*sum & OPERAND_PARAMETER_GRADIENT) != 0);
+  uint32_t k = *sum & ~OPERAND_PARAMETER_GRADIENT;
   uint32_t *gradient = &in->gradient_of[k];
-  uint32_t *made = &in->buffer_of[operands[1]];
+  uint32_t *made = &in->buffer_of[sum[-1]];
   if (*gradient != NO_BUFFER) return false;
   assert(*made != NO_BUFFER && walk_references(w, *made) == 1 && "only the place refers to it");
   /* From here on this buffer is the parameter's gradient, for later iterations too. */

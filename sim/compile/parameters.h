@@ -39,7 +39,9 @@ typedef struct parameter_buffers {
 /* `buffer` is indexed by allocation of the list, here and below. */
 parameter_buffers parameters_place(walk *w, const struct static_allocation_list *list,
                                    const uint32_t *buffer);
-/* Megatron-FSDP's gradients: the buffer of their type. */
+/* Megatron-FSDP's gradients: the buffer of a type, and for all parameters the buffer of theirs. */
+uint32_t parameters_fsdp_gradients(const struct static_allocation_list *list,
+                                   const uint32_t *buffer, uint8_t type);
 void parameters_place_fsdp_gradients(walk *w, const struct static_allocation_list *list,
                                      const uint32_t *buffer);
 /* The buffers of emit_shared_buffer, which exist from the first forward on. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/compile/frames.h"
+#include "sim/compile/fsdp_buckets.h"
 #include "sim/compile/gradients.h"
 #include "sim/compile/host_experts.h"
 #include "sim/compile/hybrid_optimizer.h"
@@ -144,10 +145,12 @@ void statics_begin(walk *w)
   s->weights = first_of_class(w, CLASS_WEIGHT);
   s->gradients = first_of_class(w, CLASS_GRADIENT);
   parameters_share(w, s->weights, s->gradients);
-  if (tells_parameters(s))
+  if (tells_parameters(s)) {
     s->parameters = parameters_place(w, &s->list, s->buffer);
-  else
+  } else {
     parameters_place_fsdp_gradients(w, &s->list, s->buffer);
+    fsdp_buckets_begin(w, &s->list, s->buffer);
+  }
   bool moves = w->settings->training.offload_optimizer_states;
   if (s->chunks != NULL) {
     state_chunks_residents(w, s->chunks, s->buffer);

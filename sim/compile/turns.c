@@ -96,8 +96,8 @@ static turns longest_turns(const schedule *s)
 static bool is_known(const walk *w)
 {
   bool without_state = w->policy->begin == NULL;
-  return !uses_hf(w->settings) && w->fsdp == NULL && w->weights == NULL && w->beside == NULL &&
-         (without_state || w->policy->turn_visit != NULL);
+  return !uses_hf(w->settings) && w->fsdp == NULL && w->buckets == NULL && w->weights == NULL &&
+         w->beside == NULL && (without_state || w->policy->turn_visit != NULL);
 }
 
 turns turns_of(const walk *w)

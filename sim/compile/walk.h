@@ -132,9 +132,10 @@ struct walk {
   bool forward_seen, backward_seen; /* the first forward, the first backward has begun */
   /* By chunk and parameter: its buffer, NO_BUFFER while it has none (parameters.h). */
   uint32_t **weight_of, **gradient_of;
-  struct statics *statics; /* statics.c's own */
-  struct fsdp *fsdp;       /* fsdp.c's own, NULL without */
-  struct weights *weights; /* weights.c's own */
+  struct statics *statics;      /* statics.c's own */
+  struct fsdp *fsdp;            /* fsdp.c's own, NULL without */
+  struct fsdp_buckets *buckets; /* fsdp_buckets.c's own, NULL without */
+  struct weights *weights;      /* weights.c's own */
 };
 
 /* Emits everything that rank does in the iteration. Returns how many turns it has copied (turns.h). */

@@ -8,6 +8,7 @@
 #include "sim/compile/ddp.h"
 #include "sim/compile/deferred.h"
 #include "sim/compile/fsdp.h"
+#include "sim/compile/fsdp_buckets.h"
 #include "sim/compile/hooks.h"
 #include "sim/compile/megatron_fsdp.h"
 #include "sim/compile/parameters.h"
@@ -172,6 +173,7 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
     case I_STEP:
     case I_DEFERRED_STEP:
     case I_ACCUMULATE:
+      if (has_fsdp_buckets(w)) fsdp_buckets_take(w, p, in, &p->steps.items[a]);
       if (!is_step_done(w, p, in, now)) run_step(w, p, in, &p->steps.items[a]);
       break;
     case I_JOIN: act_join(w, (plan_stream)a, (plan_stream)b); break;
@@ -199,12 +201,14 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
       break;
     case I_LAYER_BEGIN:
       fsdp_layer_begin(w, (int32_t)a, (layer_pass)b);
+      fsdp_buckets_layer_begin(w, id % w->chunk_count, (layer_pass)b);
       megatron_fsdp_layer_begin(w, p, (int32_t)a);
       hook_layer_begin(w, id, (int32_t)a, (layer_pass)b);
       break;
     case I_LAYER_END:
       hook_layer_end(w, id, (int32_t)a, (layer_pass)b);
       fsdp_layer_end(w, (int32_t)a, (layer_pass)b);
+      fsdp_buckets_layer_end(w, id % w->chunk_count, (int32_t)a, (layer_pass)b);
       megatron_fsdp_layer_end(w, p, (int32_t)a, (layer_pass)b);
       ddp_layer_end(w, id, (int32_t)a, (layer_pass)b);
       break;

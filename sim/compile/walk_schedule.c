@@ -8,6 +8,7 @@
 #include "sim/compile/exchanges.h"
 #include "sim/compile/frames.h"
 #include "sim/compile/fsdp.h"
+#include "sim/compile/fsdp_buckets.h"
 #include "sim/compile/hooks.h"
 #include "sim/compile/statics.h"
 #include "sim/compile/timers.h"
@@ -58,6 +59,7 @@ static void end_backward(walk *w, instance_id i)
 {
   assert(w->backward_seen && w->instances[i] != NULL);
   fsdp_backward_end(w);
+  fsdp_buckets_backward_end(w, i % w->chunk_count);
   ddp_backward_end(w, i);
   hook_backward_end(w, i);
   /* The trainers read each micro-batch's loss: transformers' Trainer checks it for NaN

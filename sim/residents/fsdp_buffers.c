@@ -25,10 +25,21 @@ static int strategy_of(const settings *s)
 
 /* Gradients have the parameters' type, bf16 for fp8 parameters, since 2 July 2026 (adfe9e11, #5462): from
  * then on accumulate_allreduce_grads_in_fp32 has no effect on them. */
-static dtype group_gradient_type(const settings *s, const fsdp_group *g)
+dtype fsdp_gradient_type(const settings *s, const fsdp_group *g)
 {
   if (!megatron_is_from(s, 20260702, 2026, 4)) return gradient_type_of(s);
   return g->type == DTYPE_FP8 ? DTYPE_BF16 : (dtype)g->type;
+}
+
+bool fsdp_collects_gradients(const settings *s)
+{
+  return s->parallel.use_megatron_fsdp && (strategy_of(s) & CUT_GRADIENTS) != 0 &&
+         !s->training.delay_wgrad_compute && !s->parallel.overlap_moe_expert_parallel_comm;
+}
+
+bool fsdp_group_is_cut(const fsdp_group *g)
+{
+  return g->part < g->elements;
 }
 
 /* Groups outside the layers stay gathered through forward and backward, ... */
@@ -62,7 +73,7 @@ static void write_gradients(static_writer *w, const fsdp_group_list *groups, boo
     dtype type = gradient_types[k];
     int64_t elements = 0;
     for (uint32_t i = 0; i < groups->count; i++)
-      if (group_gradient_type(w->s, &groups->items[i]) == type)
+      if (fsdp_gradient_type(w->s, &groups->items[i]) == type)
         elements += kept(&groups->items[i], cut);
     static_take(w, FSDP_GRADIENTS, CLASS_GRADIENT, type, elements * dtype_bytes(type),
                 NO_PARAMETER);
@@ -77,15 +88,23 @@ static uint32_t buffer_of_type(const gradient_buffer_list *buffers, dtype type)
   return 0;
 }
 
-/* A group follows the group before it. A part of a sharded group has no place that is one parameter's on
- * every rank. */
-static void place_group(rank_parameters *r, const fsdp_group *g, uint32_t buffer, bool cut)
+/* A group follows the group before it. Parameters of a cut group are where the bucket has them; without a
+ * bucket they have no place that is one parameter's on every rank, and share the group's part. */
+static parameter_place place_in_group(const fsdp_group *g, const buffer_slot *slot, uint32_t buffer,
+                                      int64_t start, bool cut, bool collects)
 {
-  int64_t start = r->buffers.items[buffer].elements;
+  if (!cut || !fsdp_group_is_cut(g)) return (parameter_place){ buffer, start + slot->start, 0 };
+  return collects ? (parameter_place){ buffer, slot->start, 0 }
+                  : (parameter_place){ buffer, start, g->part };
+}
+
+static void place_group(rank_parameters *r, const settings *s, const fsdp_group *g, uint32_t buffer)
+{
+  bool cut = (strategy_of(s) & CUT_GRADIENTS) != 0;
   for (uint32_t i = 0; i < g->slot_count; i++)
     r->places[g->slots[i].parameter] =
-        cut ? (parameter_place){ buffer, start, g->part }
-            : (parameter_place){ buffer, start + g->slots[i].start, 0 };
+        place_in_group(g, &g->slots[i], buffer, r->buffers.items[buffer].elements, cut,
+                       fsdp_collects_gradients(s));
   r->buffers.items[buffer].elements += kept(g, cut);
 }
 
@@ -93,7 +112,6 @@ rank_parameters fsdp_rank_parameters(const settings *s, uint32_t pp_rank, arena 
 {
   rank_parameters r = { .list = parameters_of_rank(s, pp_rank, a), .in_groups = true };
   fsdp_group_list groups = fsdp_groups_of(s, pp_rank, &r.list, a);
-  bool cut = (strategy_of(s) & CUT_GRADIENTS) != 0;
   r.places = ARENA_ARRAY(a, parameter_place, r.list.count);
   r.buffers =
       (gradient_buffer_list){ ARENA_ARRAY(a, gradient_buffer, GRADIENT_TYPES), GRADIENT_TYPES };
@@ -101,7 +119,7 @@ rank_parameters fsdp_rank_parameters(const settings *s, uint32_t pp_rank, arena 
     r.buffers.items[k].gradient_type = (uint8_t)gradient_types[k];
   for (uint32_t i = 0; i < groups.count; i++) {
     const fsdp_group *g = &groups.items[i];
-    place_group(&r, g, buffer_of_type(&r.buffers, group_gradient_type(s, g)), cut);
+    place_group(&r, s, g, buffer_of_type(&r.buffers, fsdp_gradient_type(s, g)));
   }
   return r;
 }
@@ -178,7 +196,7 @@ static void write_gradient_copies(static_writer *w, const fsdp_group_list *group
   if (w->s->training.use_precision_aware_optimizer) return;
   for (uint32_t i = 0, at = 0; i < groups->count; i++)
     for (uint32_t k = 0; k < groups->items[i].slot_count; k++, at++) {
-      if (group_gradient_type(w->s, &groups->items[i]) == DTYPE_FP32) continue;
+      if (fsdp_gradient_type(w->s, &groups->items[i]) == DTYPE_FP32) continue;
       uint32_t id = static_take(w, "main_weights.grad", CLASS_OPTIMIZER, DTYPE_FP32,
                                 shards.items[at].elements * 4, shards.items[at].parameter);
       if (id != UINT32_MAX) w->allocations.items[id].each_step = true;

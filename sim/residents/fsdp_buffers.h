@@ -33,6 +33,13 @@
 /* Where gradients are: parameters in groups, groups in one buffer for each type. In the arena. */
 rank_parameters fsdp_rank_parameters(const settings *s, uint32_t pp_rank, arena *a);
 
+/* Gradients of a group are collected whole before they are cut (sim/compile/fsdp_buckets.h); or they are
+ * summed in the cut buffer. */
+bool fsdp_collects_gradients(const settings *s);
+/* More than one rank shares it. */
+bool fsdp_group_is_cut(const fsdp_group *g);
+dtype fsdp_gradient_type(const settings *s, const fsdp_group *g);
+
 /* When the model is built. Its own tensors move into the groups' buffers, and empty_cache gives their memory
  * back to the driver, so that nothing later can have it: they are not written. */
 void write_fsdp_buffers(static_writer *w, const fsdp_group_list *groups);

@@ -194,8 +194,8 @@ static void fsdp_states_of_two_engines_are_whole(void **state)
   arena_release(&a);
 }
 
-/* Whole gradients: each parameter has elements of its own, which fill the buffer. Sharded ones: groups
- * follow each other, and parameters of a group share its part. */
+/* Whole gradients: each parameter has elements of its own, which fill the buffer. Sharded ones that no bucket
+ * collects: groups follow each other, and parameters of a group share its part. */
 static void fsdp_places_fill_the_buffer(void **state)
 {
   (void)state;
@@ -211,6 +211,10 @@ static void fsdp_places_fill_the_buffer(void **state)
     small_gpt(&s, (const char *const(*)[2])keys, &a);
     static_allocation_list list = static_allocations(&s, 90, 0, &a);
     rank_parameters r = fsdp_rank_parameters(&s, 0, &a);
+    for (uint32_t k = 0; k < r.list.count; k++)
+      assert_int_equal(r.places[k].shared, 0);
+    s.training.delay_wgrad_compute = true;
+    r = fsdp_rank_parameters(&s, 0, &a);
     int64_t elements = bytes_named(&list, FSDP_GRADIENTS) / 4, seen = 0;
     int64_t group_end = 0; /* of the last group that began */
     assert_int_equal(r.list.count, list.parameters.count);
