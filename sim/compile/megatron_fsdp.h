@@ -3,7 +3,8 @@
  * layer they look up its buckets, gather them and wait; after its backward they accumulate each gradient and
  * reduce the buckets.
  *
- * The gathers and reductions themselves are those of the step (gradients.h), as with DistributedDataParallel.
+ * The reductions themselves are in fsdp_buckets.h, and those of whole gradients with the gathers in the step
+ * (gradients.h), as with DistributedDataParallel.
  */
 #ifndef OFFSIM_SIM_COMPILE_MEGATRON_FSDP_H
 #define OFFSIM_SIM_COMPILE_MEGATRON_FSDP_H
