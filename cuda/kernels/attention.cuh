@@ -127,10 +127,13 @@ DEVICE static inline int64_t position_of_query(const attention &a, int64_t row)
   return position_of(of, length, row % length);
 }
 
-/* The number of first keys that a query sees. */
-DEVICE static inline int64_t visible_keys(const attention &a, int64_t position)
+/* The keys that a query sees. */
+DEVICE static inline attention_span visible_keys(const attention &a, int64_t position)
 {
-  return a.causal ? position + 1 : a.keys;
+  int64_t up_to = a.causal ? position + 1 : a.keys;
+  int64_t count = a.window > 0 && a.window < up_to ? a.window : up_to;
+  attention_span seen = { up_to - count, count };
+  return seen;
 }
 
 /* Dropout's factors of probabilities. */

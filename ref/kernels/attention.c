@@ -59,18 +59,20 @@ static void one_query(const attention *a, const group_work *w, int64_t batch, in
   const exec_call *c = a->call;
   attention_head q = attention_query(a, &c->reads[READ_QUERY], batch, head, a->qk);
   attention_head o = attention_query(a, &c->writes[WRITE_OUTPUT], batch, head, a->v);
-  int64_t position = attention_query_position(a, row), count = attention_visible(a, position);
+  int64_t position = attention_query_position(a, row);
+  attention_span seen = attention_visible(a, position);
+  const real *values = w->values + seen.first * a->v;
   real most;
   attention_load(&q, row, w->query);
-  attention_scores(a, w->query, w->keys_transposed, count, w->weights);
-  real sum = exponentials(w->weights, count, &most);
-  attention_dropout_factors(a, batch, head, position, count, w->factors);
+  attention_scores(a, w->query, w->keys_transposed, seen, w->weights);
+  real sum = exponentials(w->weights, seen.count, &most);
+  attention_dropout_factors(a, batch, head, position, seen, w->factors);
   for (int64_t i = 0; i < a->v; i++)
     w->output[i] = 0;
-  for (int64_t j = 0; j < count; j++) {
+  for (int64_t j = 0; j < seen.count; j++) {
     real weight = w->weights[j] * w->factors[j];
     for (int64_t i = 0; i < a->v; i++)
-      w->output[i] += weight * w->values[j * a->v + i];
+      w->output[i] += weight * values[j * a->v + i];
   }
   for (int64_t i = 0; i < a->v; i++)
     w->output[i] /= sum;

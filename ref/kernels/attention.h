@@ -13,6 +13,7 @@ typedef struct attention {
   const exec_call *call;
   int64_t batch, heads, queries, keys, qk, v, kv_heads; /* qk, v: columns of a head */
   bool causal;
+  int64_t window; /* keys that a query sees, its own the last; 0: all up to its own */
   real scale, dropout;
   attention_layout layout;
   exec_position part; /* of the sequence; ranks that share it */
@@ -37,8 +38,13 @@ void attention_store(const attention_head *h, int64_t row, const real *from);
 
 /* Position of a query's row. */
 int64_t attention_query_position(const attention *a, int64_t row);
-/* Keys that a query at `position` sees: the first ones. */
-int64_t attention_visible(const attention *a, int64_t position);
+/* Keys by position. */
+typedef struct attention_span {
+  int64_t first, count;
+} attention_span;
+
+/* Those that a query at `position` sees. */
+attention_span attention_visible(const attention *a, int64_t position);
 
 /* The operands of keys and values, or of their gradients. */
 typedef struct attention_keys {
@@ -58,18 +64,18 @@ void attention_store_keys(const attention *a, const attention_keys *to, int64_t 
 /* [rows, columns] -> [columns, rows] */
 void attention_transpose(const real *from, int64_t rows, int64_t columns, real *to);
 
-/* Scaled scores of a query against the first `count` keys: for each key, products over columns
+/* Scaled scores of a query against the keys that it sees: for each key, products over columns
  * ascending. */
 void attention_scores(const attention *a, const real *query, const real *keys_transposed,
-                      int64_t count, real *scores);
+                      attention_span seen, real *scores);
 
 /*
- * The factors by which attention dropout multiplies the probabilities of a query's first `count`
- * keys: 0, or 1 over the probability to stay. By the rule of dropout.h; the number of an element
+ * The factors by which attention dropout multiplies the probabilities of the keys that a
+ * query sees: 0, or 1 over the probability to stay. By the rule of dropout.h; the number of an element
  * follows from the sequence, the head of the model and both positions, so that backward and
  * recomputation get the same factors.
  */
 void attention_dropout_factors(const attention *a, int64_t batch, int64_t head, int64_t position,
-                               int64_t count, real *factors);
+                               attention_span seen, real *factors);
 
 #endif

@@ -64,34 +64,37 @@ static void load_query(const attention *a, const group_work *w, int64_t batch, i
 }
 
 /* Probabilities in `scores`, gradients of scaled scores in `gradients`. */
-static void score_gradients(const attention *a, const group_work *w, int64_t count, real log_sum)
+static void score_gradients(const attention *a, const group_work *w, attention_span seen,
+                            real log_sum)
 {
+  const real *values = w->values_transposed + seen.first;
   real delta = 0;
   for (int64_t i = 0; i < a->v; i++)
     delta += w->output_gradient[i] * w->output[i];
-  for (int64_t j = 0; j < count; j++)
+  for (int64_t j = 0; j < seen.count; j++)
     w->gradients[j] = 0;
   for (int64_t i = 0; i < a->v; i++)
-    for (int64_t j = 0; j < count; j++)
-      w->gradients[j] += w->output_gradient[i] * w->values_transposed[i * a->keys + j];
-  for (int64_t j = 0; j < count; j++) {
+    for (int64_t j = 0; j < seen.count; j++)
+      w->gradients[j] += w->output_gradient[i] * values[i * a->keys + j];
+  for (int64_t j = 0; j < seen.count; j++) {
     w->scores[j] = real_exp(w->scores[j] - log_sum);
     w->gradients[j] = w->scores[j] * (w->gradients[j] * w->factors[j] - delta) * a->scale;
   }
 }
 
-static void add_products(const attention *a, const group_work *w, int64_t count)
+static void add_products(const attention *a, const group_work *w, attention_span seen)
 {
   for (int64_t i = 0; i < a->qk; i++)
     w->query_gradient[i] = 0;
-  for (int64_t j = 0; j < count; j++) {
+  for (int64_t j = 0; j < seen.count; j++) {
     real gradient = w->gradients[j], weight = w->scores[j] * w->factors[j];
+    int64_t key = seen.first + j;
     for (int64_t i = 0; i < a->qk; i++)
-      w->query_gradient[i] += gradient * w->keys[j * a->qk + i];
+      w->query_gradient[i] += gradient * w->keys[key * a->qk + i];
     for (int64_t i = 0; i < a->qk; i++)
-      w->key_gradients[j * a->qk + i] += gradient * w->query[i];
+      w->key_gradients[key * a->qk + i] += gradient * w->query[i];
     for (int64_t i = 0; i < a->v; i++)
-      w->value_gradients[j * a->v + i] += weight * w->output_gradient[i];
+      w->value_gradients[key * a->v + i] += weight * w->output_gradient[i];
   }
 }
 
@@ -99,14 +102,15 @@ static void one_query(const attention *a, const group_work *w, int64_t batch, in
                       int64_t row)
 {
   const exec_call *c = a->call;
-  int64_t position = attention_query_position(a, row), count = attention_visible(a, position);
+  int64_t position = attention_query_position(a, row);
+  attention_span seen = attention_visible(a, position);
   attention_head gq = attention_query(a, &c->writes[0], batch, head, a->qk);
   real log_sum = ref_load(&c->reads[READ_LOG_SUMS], (batch * a->heads + head) * a->queries + row);
   load_query(a, w, batch, head, row);
-  attention_scores(a, w->query, w->keys_transposed, count, w->scores);
-  attention_dropout_factors(a, batch, head, position, count, w->factors);
-  score_gradients(a, w, count, log_sum);
-  add_products(a, w, count);
+  attention_scores(a, w->query, w->keys_transposed, seen, w->scores);
+  attention_dropout_factors(a, batch, head, position, seen, w->factors);
+  score_gradients(a, w, seen, log_sum);
+  add_products(a, w, seen);
   attention_store(&gq, row, w->query_gradient);
 }
 

@@ -5,7 +5,7 @@
 #include "ref/kernels/positions.h"
 #include "ref/kernels/storage.h"
 
-enum { BATCH, HEADS, QUERIES, KEYS, QK, V, CAUSAL };
+enum { BATCH, HEADS, QUERIES, KEYS, QK, V, CAUSAL, WINDOW };
 
 attention attention_of(const exec_call *c)
 {
@@ -19,13 +19,14 @@ attention attention_of(const exec_call *c)
                   .v = exec_dim(c, V),
                   .kv_heads = (int64_t)scalars[0],
                   .causal = exec_dim(c, CAUSAL) != 0,
+                  .window = exec_dim(c, WINDOW),
                   .scale = (real)scalars[1],
                   .dropout = (real)scalars[2],
                   .layout = (attention_layout)scalars[3],
                   .part = ref_sequence_part(c) };
   a.local_queries = a.part.size > 1 && a.queries < a.keys;
   assert(a.kv_heads > 0 && a.heads % a.kv_heads == 0);
-  assert(a.dropout >= 0 && a.dropout < 1);
+  assert(a.dropout >= 0 && a.dropout < 1 && (a.window == 0 || a.causal));
   assert(a.queries * (a.local_queries ? a.part.size : 1) == a.keys);
   return a;
 }
@@ -117,9 +118,11 @@ static int64_t key_row(const attention *a, int64_t position, uint32_t *rank)
   return a->local_queries ? row % length : row;
 }
 
-int64_t attention_visible(const attention *a, int64_t position)
+attention_span attention_visible(const attention *a, int64_t position)
 {
-  return a->causal ? position + 1 : a->keys;
+  int64_t up_to = a->causal ? position + 1 : a->keys;
+  int64_t count = a->window > 0 && a->window < up_to ? a->window : up_to;
+  return (attention_span){ up_to - count, count };
 }
 
 /* ---- panels --------------------------------------------------------------------------------- */
@@ -165,14 +168,14 @@ void attention_transpose(const real *from, int64_t rows, int64_t columns, real *
 }
 
 void attention_scores(const attention *a, const real *query, const real *keys_transposed,
-                      int64_t count, real *scores)
+                      attention_span seen, real *scores)
 {
-  for (int64_t j = 0; j < count; j++)
+  for (int64_t j = 0; j < seen.count; j++)
     scores[j] = 0;
   for (int64_t c = 0; c < a->qk; c++)
-    for (int64_t j = 0; j < count; j++)
-      scores[j] += query[c] * keys_transposed[c * a->keys + j];
-  for (int64_t j = 0; j < count; j++)
+    for (int64_t j = 0; j < seen.count; j++)
+      scores[j] += query[c] * keys_transposed[c * a->keys + seen.first + j];
+  for (int64_t j = 0; j < seen.count; j++)
     scores[j] *= a->scale;
 }
 
@@ -191,14 +194,14 @@ static uint64_t head_of_all(const attention *a, int64_t batch, int64_t head)
 }
 
 void attention_dropout_factors(const attention *a, int64_t batch, int64_t head, int64_t position,
-                               int64_t count, real *factors)
+                               attention_span seen, real *factors)
 {
   const double probability = a->call->call->scalars[2];
   const real kept = probability > 0 ? 1 / (1 - a->dropout) : 1;
   const uint64_t key = ref_dropout_key(a->call);
   uint64_t row = head_of_all(a, batch, head) * (uint64_t)a->keys + (uint64_t)position;
-  for (int64_t j = 0; j < count; j++) {
-    uint64_t element = row * (uint64_t)a->keys + (uint64_t)j;
+  for (int64_t j = 0; j < seen.count; j++) {
+    uint64_t element = row * (uint64_t)a->keys + (uint64_t)(seen.first + j);
     factors[j] = probability == 0 || ref_is_kept(key, element, probability) ? kept : 0;
   }
 }

@@ -85,9 +85,11 @@ typedef struct derived_settings {
   bool weighs_expert_outputs;   /* the router's probabilities multiply outputs, not activations */
   bool copies_recomputed;       /* selective recomputation copies into the emptied storage */
   bool *layer_is_moe;           /* [num_layers] */
-  /* hf [num_layers]: with a sliding window; with rotary tables */
-  bool *layer_slides, *layer_rotates;
-  bool *layer_recomputes;     /* hf [num_layers]: with recompute_granularity full */
+  int64_t window_keys;    /* that a query sees in layers with a sliding window; 0: none has one */
+  setting_key window_key; /* that gives it */
+  bool *layer_slides;     /* [num_layers]: has the sliding window */
+  bool *layer_rotates;    /* hf [num_layers]: with rotary tables */
+  bool *layer_recomputes; /* hf [num_layers]: with recompute_granularity full */
   bool *layer_recomputes_mlp; /* hf [num_layers]: recompute_mlp_layers; NULL: not given */
   bool *layer_keeps_mlp; /* hf [num_layers]: selective_checkpointing_mlp_layers; NULL: not given */
   bool *layer_keeps_activation; /* ... selective_checkpointing_activation_layers; NULL: not given */

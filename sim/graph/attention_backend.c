@@ -43,20 +43,22 @@ static bool fused_takes_widths(const settings *s, int64_t qk_dim, int64_t v_dim)
                     s->derived.software.transformer_engine >= TE_WIDE_BLACKWELL);
 }
 
-static bool fused_is_available(const settings *s, int64_t qk_dim, int64_t v_dim)
+/* With a sliding window, it has no dropout. */
+static bool fused_is_available(const settings *s, int64_t qk_dim, int64_t v_dim, bool slides)
 {
   if (!s->software.nvte_fused_attn || !fused_takes_widths(s, qk_dim, v_dim)) return false;
+  if (slides && s->model.attention_dropout > 0) return false;
   if (s->software.nvte_allow_nondeterministic_algo) return true;
   if (s->derived.compute_capability < BLACKWELL) return s->derived.compute_capability >= HOPPER;
   return s->model.attention_dropout <= 0 &&
          s->derived.software.transformer_engine >= TE_DETERMINISTIC_BLACKWELL;
 }
 
-static attention_backend automatic(const settings *s, int64_t qk_dim, int64_t v_dim)
+static attention_backend automatic(const settings *s, int64_t qk_dim, int64_t v_dim, bool slides)
 {
   bool half = s->training.bf16 || s->training.fp16;
   bool flash = half && flash_is_available(s, qk_dim, v_dim);
-  bool fused = half && fused_is_available(s, qk_dim, v_dim);
+  bool fused = half && fused_is_available(s, qk_dim, v_dim, slides);
   if (flash && fused)
     return s->derived.compute_capability >= HOPPER ? ATTENTION_BACKEND_FUSED
                                                    : ATTENTION_BACKEND_FLASH;
@@ -65,7 +67,8 @@ static attention_backend automatic(const settings *s, int64_t qk_dim, int64_t v_
 }
 
 /* Megatron sets NVTE_*_ATTN from --attention-backend, so that TE has one choice left. */
-attention_backend attention_backend_of(const settings *s, int64_t qk_dim, int64_t v_dim)
+attention_backend attention_backend_of(const settings *s, int64_t qk_dim, int64_t v_dim,
+                                       bool slides)
 {
   if (!uses_te(s))
     return s->training.use_flash_attn ? ATTENTION_BACKEND_FLASH : ATTENTION_BACKEND_LOCAL;
@@ -76,7 +79,7 @@ attention_backend attention_backend_of(const settings *s, int64_t qk_dim, int64_
   case BACKEND_LOCAL: return ATTENTION_BACKEND_LOCAL;
   case BACKEND_AUTO: break;
   }
-  return automatic(s, qk_dim, v_dim);
+  return automatic(s, qk_dim, v_dim, slides);
 }
 
 bool attends_in_parts(const settings *s)
@@ -84,6 +87,7 @@ bool attends_in_parts(const settings *s)
   const struct model_settings *m = &s->model;
   int64_t qk = m->multi_latent_attention ? m->qk_head_dim + m->qk_pos_emb_head_dim : m->kv_channels;
   int64_t v = m->multi_latent_attention ? m->v_head_dim : m->kv_channels;
-  attention_backend backend = attention_backend_of(s, qk, v);
+  /* a layer without a window does so only if those with one do */
+  attention_backend backend = attention_backend_of(s, qk, v, s->derived.window_keys > 0);
   return backend == ATTENTION_BACKEND_UNFUSED || backend == ATTENTION_BACKEND_LOCAL;
 }

@@ -16,10 +16,11 @@ typedef enum attention_backend {
   ATTENTION_BACKEND_LOCAL    /* Megatron's products and softmax */
 } attention_backend;
 
-/* qk_dim and v_dim: widths of a query/key and of a value head. */
-attention_backend attention_backend_of(const settings *s, int64_t qk_dim, int64_t v_dim);
+/* qk_dim and v_dim: widths of a query/key and of a value head; `slides`: the layer has a sliding window. */
+attention_backend attention_backend_of(const settings *s, int64_t qk_dim, int64_t v_dim,
+                                       bool slides);
 
-/* Whether Megatron-LM's model attends by PyTorch's matrix products and a softmax. */
+/* Whether a layer of Megatron-LM's model attends by PyTorch's matrix products and a softmax. */
 bool attends_in_parts(const settings *s);
 
 #endif

@@ -20,6 +20,19 @@ int64_t size_residual_sequence(const settings *s)
   return size_sequence(s) / size_tp(s);
 }
 
+bool layer_slides(const settings *s, int32_t layer)
+{
+  assert(layer >= 0);
+  return s->derived.layer_slides[layer % s->model.num_layers];
+}
+
+int64_t size_window(const settings *s, int32_t layer)
+{
+  int64_t keys = s->derived.window_keys;
+  bool hides = layer_slides(s, layer) && keys < s->training.seq_length;
+  return hides && s->model.attention_class != ATTENTION_LLAMA4 ? keys : 0;
+}
+
 dtype model_dtype(const settings *s)
 {
   if (s->training.bf16) return DTYPE_BF16;

@@ -20,6 +20,12 @@ int64_t size_received_sequence(const settings *s, uint32_t pp_rank, uint32_t chu
 /* Whether this virtual stage has the decoder's final norm: the stage with the loss has it; with
  * multi-token prediction, the stage with the last decoder layer (transformer_block.py). */
 bool stage_has_final_norm(const settings *s, const struct stage_content *stage);
+/* Whether attention of this layer has a sliding window; layers of multi-token prediction count from 0 again
+ * (Megatron-LM's MultiTokenPredictionLayer). */
+bool layer_slides(const settings *s, int32_t layer);
+/* The keys that a query of this layer sees in one kernel, its own the last; 0: all before it. Of llama4,
+ * whose queries see chunks, 0. */
+int64_t size_window(const settings *s, int32_t layer);
 /* The type of weights and activations: DTYPE_BF16, DTYPE_FP16 or DTYPE_FP32. */
 dtype model_dtype(const settings *s);
 /* The type of the residual stream: DTYPE_FP32 with fp32_residual_connection. */

@@ -54,6 +54,7 @@ static attention_shape shape_of(const plan_call *c)
                             .qk_dim = c->dims[4],
                             .v_dim = c->dims[5],
                             .causal = c->dims[6] != 0,
+                            .window = c->dims[7],
                             .kv_heads = (int64_t)c->scalars[0],
                             .drops = c->scalars[2] > 0,
                             .backward = c->kind == KERNEL_ATTENTION_BACKWARD };

@@ -101,20 +101,48 @@ int64_t roofline_gemm_ps(const machine *mc, roofline_dtype type, const gemm_shap
 
 /* ---- attention ---- */
 
-/* Of all heads. */
+/* 1 + 2 + .. + n */
+static int64_t triangle(int64_t n)
+{
+  return n <= 0 ? 0 : capped_mul(n, n + 1) / 2;
+}
+
+/* The scores that queries see, of all heads. */
 static int64_t scores_of(const attention_shape *s)
 {
-  int64_t hidden = s->causal ? capped_mul(s->q_len, max_i64(0, s->q_len - 1)) / 2 : 0;
-  int64_t pairs = max_i64(capped_mul(s->q_len, s->kv_len) - hidden, 0);
-  return capped_mul(capped_mul(s->batch, s->heads), pairs);
+  int64_t q = s->q_len, kv = s->kv_len, hidden = s->causal ? triangle(q - 1) : 0;
+  assert(s->window == 0 || s->causal);
+  if (s->window > 0) hidden += triangle(kv - s->window) - triangle(kv - s->window - q);
+  return capped_mul(capped_mul(s->batch, s->heads), max_i64(capped_mul(q, kv) - hidden, 0));
+}
+
+/* Those that the kernel computes. Blocks at the edges of a window, of which rows see a part, count whole. Of
+ * causal attention the rate counts what rows see, so the blocks give a share of that. */
+static int64_t computed_scores(const machine *mc, const attention_shape *s)
+{
+  int64_t rows = mc->compute.attention_block_rows;
+  if (s->window == 0 || rows == 0) return scores_of(s);
+  attention_shape causal = *s, blocks = *s, causal_blocks;
+  blocks.q_len = ceil_div(s->q_len, rows);
+  blocks.kv_len = ceil_div(s->kv_len, rows);
+  blocks.window = ceil_div(s->window - 1, rows) + 1;
+  causal_blocks = blocks;
+  causal.window = causal_blocks.window = 0;
+  int64_t share =
+      capped_muldiv_up(scores_of(&causal), scores_of(&blocks), scores_of(&causal_blocks));
+  return max_i64(share, scores_of(s));
+}
+
+/* Of each score: two products forward, five backward (scores are recomputed). */
+static int64_t flops_of_scores(const attention_shape *s, int64_t scores)
+{
+  int64_t qk = min_i64(s->qk_dim, CAP / 8), v = min_i64(s->v_dim, CAP / 8);
+  return capped_mul(scores, 2 * (s->backward ? 3 * qk + 2 * v : qk + v));
 }
 
 int64_t attention_flops(const attention_shape *s)
 {
-  int64_t qk = min_i64(s->qk_dim, CAP / 8), v = min_i64(s->v_dim, CAP / 8);
-  int64_t dims = s->backward ? 3 * qk + 2 * v : qk + v;
-
-  return capped_mul(scores_of(s), 2 * dims);
+  return flops_of_scores(s, scores_of(s));
 }
 
 static int64_t attention_bytes(const attention_shape *s, int64_t element)
@@ -167,7 +195,7 @@ int64_t roofline_attention_ps(const machine *mc, roofline_dtype type, const atte
   attention_shape timed = *s;
   timed.qk_dim = max_i64(s->qk_dim, mc->compute.attention_least_dim);
   timed.v_dim = max_i64(s->v_dim, mc->compute.attention_least_dim);
-  int64_t flops = attention_flops(&timed);
+  int64_t flops = flops_of_scores(&timed, computed_scores(mc, s));
 
   assert(gflops > 0 && half >= 0 && flops >= attention_flops(s));
   /* fp8 attention runs at the bf16 rate; wider types slow down as their GEMMs do. */

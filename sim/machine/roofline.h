@@ -10,6 +10,8 @@
  *              it, so that it counts where few tokens meet large weights.
  * attention    operations / (rate * length / (length + half length)), the shape of measured
  *              curves; of small heads, operations of larger ones: the exponentials take as long.
+ *              Kernels skip blocks of scores that no row sees, so a window takes the share of the
+ *              causal time that its blocks are of the causal ones.
  *              Multiprocessors work on blocks of a head's rows, and the last block ends one
  *              block's mean time late, which counts where tensor parallelism leaves few heads.
  *              Dropout adds the time of a random number for each score.
@@ -47,13 +49,15 @@ typedef struct gemm_shape {
 
 int64_t roofline_gemm_ps(const machine *mc, roofline_dtype type, const gemm_shape *s);
 
-/* One fused attention kernel. Causal: query i sees kv_len - q_len + i + 1 keys. */
+/* One fused attention kernel. Causal: query i sees kv_len - q_len + i + 1 keys; with a window the last
+ * `window` of them. */
 typedef struct attention_shape {
   int64_t batch, heads; /* query heads */
   int64_t kv_heads;     /* 0: as many */
   int64_t q_len, kv_len;
   int64_t qk_dim, v_dim;
   bool causal;
+  int64_t window; /* causal; 0: none */
   bool backward;
   bool drops; /* dropout of scores */
 } attention_shape;

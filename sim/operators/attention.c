@@ -53,7 +53,7 @@ const operator_kind operator_split = { "split", split_forward, split_backward };
 
 /* ---- the core in one kernel ------------------------------------------------------------------ */
 
-enum { BATCH, HEADS, Q_LEN, KV_LEN, QK_DIM, V_DIM, CP, KV_HEADS };
+enum { BATCH, HEADS, Q_LEN, KV_LEN, QK_DIM, V_DIM, CP, KV_HEADS, WINDOW };
 
 static kernel_shape attention_shape(emitter *e, const graph *g, const graph_node *n,
                                     kernel_kind kind)
@@ -65,7 +65,7 @@ static kernel_shape attention_shape(emitter *e, const graph *g, const graph_node
     .kind = kind,
     .type = type_of(g, n->inputs[0]),
     .dims = { n->dims[BATCH], n->dims[HEADS], n->dims[Q_LEN], n->dims[KV_LEN], n->dims[QK_DIM],
-              n->dims[V_DIM], 1 },
+              n->dims[V_DIM], 1, n->dims[WINDOW] },
     .scalars = { (double)n->dims[KV_HEADS], 1 / sqrt((double)n->dims[QK_DIM]),
                  emit_settings(e)->model.attention_dropout,
                  n->flags & ATTENTION_FLASH ? ATTENTION_BSHD : ATTENTION_SBHD },

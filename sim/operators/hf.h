@@ -100,7 +100,7 @@ extern const operator_kind operator_hf_relayout;
  * kernels. */
 extern const operator_kind operator_hf_sdpa;
 /* FLASH_ATTENTION (the flash-attn package): in: q, k, v [, sinks]; saved: q, k, v, o, lse, the
- * generator's [, sinks]. */
+ * generator's [, sinks]. dims: those, window (0: none). */
 extern const operator_kind operator_hf_flash_attention;
 
 /* WIDEN (pad): in: x [b, heads, s, width]  out: y [b, s, heads, more], zeros after each row of x. No

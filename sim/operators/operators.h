@@ -83,7 +83,7 @@ extern const operator_kind operator_mla_key_value;
 /*
  * ATTENTION
  *   in: q, k, v    out: o, lse [, rng]    saved: q, k, v, o, lse [, rng]
- *   dims: batch, heads, q_len, kv_len, qk_dim, v_dim, context parallel size, kv heads
+ *   dims: batch, heads, q_len, kv_len, qk_dim, v_dim, context parallel size, kv heads, window (0: none)
  */
 enum attention_flags {
   ATTENTION_JOINED_GRADIENT = 1 << 0, /* dq, dk, dv are slices of one buffer */

@@ -11,7 +11,7 @@
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
-enum { BATCH, HEADS, Q_LEN, KV_LEN, WIDTH, KV_HEADS, VALUE_WIDTH };
+enum { BATCH, HEADS, Q_LEN, KV_LEN, WIDTH, KV_HEADS, VALUE_WIDTH, WINDOW };
 
 /* The fourth input: a bias of the scores, which hides keys, of which the kernel computes all; or
  * flash attention's sinks, a parameter. */
@@ -23,13 +23,14 @@ static kernel_shape kernel_of(emitter *e, const graph *g, const graph_node *n, k
   const int64_t *d = n->dims;
   assert(d[HEADS] % d[KV_HEADS] == 0);
   assert(tensor_elements(g, n->inputs[0]) == d[BATCH] * d[HEADS] * d[Q_LEN] * d[WIDTH]);
-  return (
-      kernel_shape){ .kind = kind,
-                     .type = type_of(g, n->outputs[0]),
-                     .dims = { d[BATCH], d[HEADS], d[Q_LEN], d[KV_LEN], d[WIDTH], d[VALUE_WIDTH],
-                               n->kind == &operator_hf_flash_attention || n->inputs[BIAS] == 0 },
-                     .scalars = { (double)d[KV_HEADS], hf_score_factor(emit_settings(e), d[WIDTH]),
-                                  dropout, ATTENTION_BHSD } };
+  return (kernel_shape){
+    .kind = kind,
+    .type = type_of(g, n->outputs[0]),
+    .dims = { d[BATCH], d[HEADS], d[Q_LEN], d[KV_LEN], d[WIDTH], d[VALUE_WIDTH],
+              n->kind == &operator_hf_flash_attention || n->inputs[BIAS] == 0, d[WINDOW] },
+    .scalars = { (double)d[KV_HEADS], hf_score_factor(emit_settings(e), d[WIDTH]), dropout,
+                 ATTENTION_BHSD }
+  };
 }
 
 static void sdpa_forward(emitter *e, const graph *g, const graph_node *n)

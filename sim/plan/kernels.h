@@ -8,7 +8,7 @@
  *   name         in texts and traces; nothing depends on the order of the rows
  *   cost         how its time is computed (sim/machine/roofline.h):
  *                  GEMM        dims m n k batch: 2 m n k batch FLOPs
- *                  ATTENTION   dims batch heads q_len kv_len qk_dim v_dim causal
+ *                  ATTENTION   dims batch heads q_len kv_len qk_dim v_dim causal window
  *                  MEMORY      bound by the bytes it reads and writes
  *                  STRIDED     the same, and by its elements, whose addresses are computed one by
  *                              one; dims elements
@@ -76,9 +76,9 @@
     mla_key_value_forward, mla_key_value, SCRATCH(mla_key_value_forward)) \
   X(MLA_KEY_VALUE_BACKWARD,   "mla_key_value_backward",   MEMORY,    "tokens heads dim; theta batch", "gradients of the projection and of the shared part", \
     mla_key_value_backward, mla_key_value, SCRATCH(mla_key_value_backward)) \
-  X(ATTENTION_FORWARD,        "attention_forward",        ATTENTION, "batch heads q_len kv_len qk_dim v_dim causal; kv_heads scale dropout layout", "flash attention: output and softmax statistics", \
+  X(ATTENTION_FORWARD,        "attention_forward",        ATTENTION, "batch heads q_len kv_len qk_dim v_dim causal window; kv_heads scale dropout layout", "flash attention: output and softmax statistics; window: of the keys up to its own a query sees this many, the last ones", \
     attention_forward, attention_forward, LIBRARY(attention_forward)) \
-  X(ATTENTION_BACKWARD,       "attention_backward",       ATTENTION, "batch heads q_len kv_len qk_dim v_dim causal; kv_heads scale dropout layout", "flash attention: gradients of query, key, value", \
+  X(ATTENTION_BACKWARD,       "attention_backward",       ATTENTION, "batch heads q_len kv_len qk_dim v_dim causal window; kv_heads scale dropout layout", "flash attention: gradients of query, key, value", \
     attention_backward, attention_backward, LIBRARY(attention_backward)) \
   X(SOFTMAX_FORWARD,          "softmax_forward",          MEMORY,    "rows cols",   "scaled masked softmax of attention scores", \
     softmax_forward, softmax, PLAIN(softmax_forward)) \

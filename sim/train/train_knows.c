@@ -124,9 +124,13 @@ static bool knows_hf_attention(const settings *s, diag *d)
   if (gelu && (s->model.liger_glu_activation || s->lora.lora_mlp_kernel))
     return refuse(d, s->at[KEY_model_hidden_act], "fused kernels of a gated gelu");
   bool capped = s->model.attn_logit_softcapping != 0;
-  if (s->derived.window_is_shorter)
-    return refuse(d, s->at[KEY_model_sliding_window],
-                  "a sliding window that is shorter than the sequence");
+  bool masks =
+      s->model.attn_implementation == ATTN_EAGER || s->model.attn_implementation == ATTN_SDPA;
+  if (s->derived.window_is_shorter && (masks || s->model.attention_class == ATTENTION_LLAMA4))
+    return refuse(d, s->at[s->derived.window_key],
+                  masks ? "a sliding window that is shorter than the sequence, unless "
+                          "attn_implementation is flash_attention_2"
+                        : "attention to chunks of the sequence");
   if (capped && s->model.attn_implementation != ATTN_EAGER)
     return refuse(d, s->at[KEY_model_attn_logit_softcapping],
                   "attn_logit_softcapping within flash attention");
@@ -146,6 +150,9 @@ static bool knows_attention(const settings *s, diag *d)
     return refuse(d, s->at[KEY_parallel_sequence_parallel],
                   "latent attention over tensor parallel ranks without sequence_parallel, whose "
                   "gradients of the shared keys Megatron-LM does not add up");
+  if (s->derived.window_is_shorter && attends_in_parts(s))
+    return refuse(d, s->at[KEY_training_attention_backend],
+                  "a sliding window with unfused attention");
   if (p->context_parallel_size > 1 && attends_in_parts(s))
     return refuse(d, s->at[KEY_training_attention_backend],
                   "context parallelism with unfused attention");

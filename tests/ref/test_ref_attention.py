@@ -26,11 +26,16 @@ def ranks(kind):
 
 RECOMPUTED = ["recompute_granularity=selective", "recompute_modules=core_attn"]
 DROPOUT = ["attention_dropout=0.2"]
+WINDOW = ["window_size=4,0"]
 SAME = {
     "layouts": (backend("fused"), backend("flash")),
     "rotation in parts": (backend("fused"), [*backend("fused"), "apply_rope_fusion=false"]),
     "recomputation": ([*backend("flash"), *DROPOUT], [*backend("flash"), *DROPOUT, *RECOMPUTED]),
     "unfused recomputation": ([*backend("unfused"), *DROPOUT], [*backend("unfused"), *DROPOUT, *RECOMPUTED]),
+    "windows in layouts": ([*backend("fused"), *WINDOW], [*backend("flash"), *WINDOW]),
+    "a window and recomputation": ([*backend("flash"), *WINDOW, *DROPOUT], [*backend("flash"), *WINDOW, *DROPOUT, *RECOMPUTED]),
+    "a window that hides nothing": (backend("fused"), [*backend("fused"), "window_size=15,0"]),
+    "Megatron's and transformers' window": ([*backend("fused"), *WINDOW], [*backend("fused"), "sliding_window=5"]),
     "ring and gather": ([*backend("fused"), *ranks("p2p")], [*backend("fused"), *ranks("all_gather")]),
 }
 NEAR = {
@@ -41,6 +46,8 @@ NEAR = {
                           "world_size=2"]),
     "Megatron's own": (backend("flash"), ["transformer_impl=local"]),
     "ranks by keys": (backend("fused"), [*backend("fused"), *ranks("all_gather")]),
+    "a window of ranks by keys": ([*backend("fused"), *WINDOW], [*backend("fused"), *WINDOW, *ranks("all_gather")]),
+    "a window of ranks by heads": ([*backend("flash"), *WINDOW], [*backend("flash"), *WINDOW, *ranks("a2a")]),
     "ranks by heads": (backend("flash"), [*backend("flash"), *ranks("a2a")]),
 }
 PADDED = ["padded_vocab_size=256"]
@@ -87,6 +94,7 @@ def test_near(offsim, tmp_path, model, case):
 @pytest.mark.parametrize("settings,what", [
     (["tensor_model_parallel_size=4", "world_size=4"], "fewer key/value heads than tensor parallel ranks"),
     ([*ranks("p2p"), *backend("unfused")], "context parallelism with unfused attention"),
+    ([*WINDOW, *backend("unfused")], "a sliding window with unfused attention"),
     ([*LATENT, "tensor_model_parallel_size=2", "world_size=2"],
      "latent attention over tensor parallel ranks without sequence_parallel"),
 ])

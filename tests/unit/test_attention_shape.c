@@ -127,6 +127,9 @@ static void test_what_kernels_cannot_take(void **state)
   s.call.scalars[2] = 0.1; /* dropout */
   assert_false(attention_forward_shape(&s.c, &a));
   set_up(&s, ATTENTION_SBHD, 0);
+  s.call.dims[7] = LENGTH / 2; /* window */
+  assert_false(attention_forward_shape(&s.c, &a));
+  set_up(&s, ATTENTION_SBHD, 0);
   s.reads[1].type = DTYPE_FP32;
   assert_false(attention_forward_shape(&s.c, &a));
   set_up(&s, ATTENTION_SBHD, 4); /* rows that begin at half of 16 bytes */

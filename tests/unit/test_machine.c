@@ -497,8 +497,8 @@ static void test_published_attention(void **state)
 }
 
 /* The same with heads of 64 and a window of 1024, published: 355 and 303 TFLOP/s. Tiles of 128 x 128 at the
- * window's two edges are half empty, so that the kernel computes nine for eight full ones. */
-static void test_published_attention_of_small_heads(void **state)
+ * window's two edges are half empty. */
+static void test_published_attention_in_a_window(void **state)
 {
   arena a = { 0 };
   const machine *mc = load(&a, "H200-SXM");
@@ -509,11 +509,12 @@ static void test_published_attention_of_small_heads(void **state)
                         .kv_len = 16384,
                         .qk_dim = 64,
                         .v_dim = 64,
-                        .causal = true };
-  assert_within(attention_flops(&s) / roofline_attention_ps(mc, ROOFLINE_BF16, &s), 355 * 9 / 8, 5,
+                        .causal = true,
+                        .window = 1024 };
+  assert_within(attention_flops(&s) / roofline_attention_ps(mc, ROOFLINE_BF16, &s), 355, 5,
                 "attention forward TFLOP/s");
   s.backward = true;
-  assert_within(attention_flops(&s) / roofline_attention_ps(mc, ROOFLINE_BF16, &s), 303 * 9 / 8, 5,
+  assert_within(attention_flops(&s) / roofline_attention_ps(mc, ROOFLINE_BF16, &s), 303, 5,
                 "attention backward TFLOP/s");
   arena_release(&a);
 }
@@ -695,6 +696,60 @@ static void test_attention_flops(void **state)
   assert_int_equal(attention_flops(&s), 2 * 3 * 10 * 2 * (3 * 5 + 2 * 7));
 }
 
+/* Query i sees the last `window` of kv_len - q_len + i + 1 keys. */
+static void test_attention_flops_in_a_window(void **state)
+{
+  (void)state;
+  for (int64_t q = 1; q <= 5; q++)
+    for (int64_t kv = q; kv <= 7; kv++)
+      for (int64_t window = 1; window <= 8; window++) {
+        attention_shape s = { .batch = 1,
+                              .heads = 1,
+                              .q_len = q,
+                              .kv_len = kv,
+                              .qk_dim = 1,
+                              .v_dim = 1,
+                              .causal = true,
+                              .window = window };
+        int64_t seen = 0;
+        for (int64_t i = 0; i < q; i++)
+          seen += min_i64(window, kv - q + i + 1);
+        assert_int_equal(attention_flops(&s), 2 * 2 * seen);
+      }
+}
+
+/* Kernels compute whole blocks: as many for each window that begins in one block, never more than without
+ * a window. Below 1024 keys bytes take the time. Without blocks the time follows the scores. */
+static void test_time_of_windows(void **state)
+{
+  arena a = { 0 };
+  const machine *mc = load(&a, "H100-SXM"), *ideal = load(&a, "ideal");
+  attention_shape s = { .batch = 1,
+                        .heads = 32,
+                        .q_len = 8192,
+                        .kv_len = 8192,
+                        .qk_dim = 128,
+                        .v_dim = 128,
+                        .causal = true };
+  int64_t rows = mc->compute.attention_block_rows, before_ps = 0;
+  int64_t causal_ps = roofline_attention_ps(mc, ROOFLINE_BF16, &s), flops = attention_flops(&s);
+  int64_t ideal_ps = roofline_attention_ps(ideal, ROOFLINE_BF16, &s);
+  (void)state;
+
+  for (s.window = 1024 + 1; s.window <= s.kv_len; s.window += rows) {
+    int64_t ps = roofline_attention_ps(mc, ROOFLINE_BF16, &s);
+    attention_shape same = s;
+    same.window = s.window - rows + 1;
+    assert_int_equal(ps, roofline_attention_ps(mc, ROOFLINE_BF16, &same));
+    assert_true(ps > before_ps && ps <= causal_ps);
+    before_ps = ps;
+  }
+  s.window = 1024;
+  assert_within(roofline_attention_ps(ideal, ROOFLINE_BF16, &s),
+                muldiv_i64(ideal_ps, attention_flops(&s), flops), 1, "ps, on the ideal machine");
+  arena_release(&a);
+}
+
 /* On `ideal` times are plain quotients. */
 static void test_ideal_closed_forms(void **state)
 {
@@ -865,7 +920,7 @@ int main(void)
     cmocka_unit_test(test_measured_grouped_gemms),
     cmocka_unit_test(test_published_grouped_gemms),
     cmocka_unit_test(test_published_attention),
-    cmocka_unit_test(test_published_attention_of_small_heads),
+    cmocka_unit_test(test_published_attention_in_a_window),
     cmocka_unit_test(test_attention_of_few_heads),
     cmocka_unit_test(test_attention_with_dropout),
     cmocka_unit_test(test_measured_strided_kernels),
@@ -873,6 +928,8 @@ int main(void)
     cmocka_unit_test(test_measured_rotary_kernels),
     cmocka_unit_test(test_gradients_of_grouped_queries),
     cmocka_unit_test(test_attention_flops),
+    cmocka_unit_test(test_attention_flops_in_a_window),
+    cmocka_unit_test(test_time_of_windows),
     cmocka_unit_test(test_ideal_closed_forms),
     cmocka_unit_test(test_domain_of_several_hosts),
     cmocka_unit_test(test_collectives_by_size),

@@ -12,6 +12,7 @@ typedef struct attention_case {
   int64_t batch, heads, kv_heads, qk, v, queries, keys;
   double dropout;
   bool causal;
+  int64_t window;
   attention_layout layout;
   exec_position part;
   double q[MOST], k[MOST], value[MOST], o[MOST], sums[MOST], all[MOST];
@@ -61,7 +62,8 @@ static void fill(attention_case *t)
 static kernel_call attention_kernel(const attention_case *t, kernel_kind kind)
 {
   return (kernel_call){ .kind = kind,
-                        .dims = { t->batch, t->heads, t->queries, t->keys, t->qk, t->v, t->causal },
+                        .dims = { t->batch, t->heads, t->queries, t->keys, t->qk, t->v, t->causal,
+                                  t->window },
                         .scalars = { (double)t->kv_heads, 0.7, t->dropout, t->layout } };
 }
 
@@ -146,9 +148,9 @@ static void attention_drops_its_share(void **state)
 
 static void attention_gradients(void **state)
 {
-  attention_case cases[6];
+  attention_case cases[7];
   (void)state;
-  for (int i = 0; i < 6; i++)
+  for (int i = 0; i < 7; i++)
     cases[i] = plain;
   cases[1].heads = 4; /* two queries to a key */
   cases[1].layout = ATTENTION_BSHD;
@@ -158,7 +160,9 @@ static void attention_gradients(void **state)
   cases[3].causal = false;
   cases[4].dropout = 0.4;
   cases[5].part = (exec_position){ 1, 2 }; /* the whole sequence, ranks in turn */
-  for (int i = 0; i < 6; i++) {
+  cases[6].window = 3;
+  cases[6].dropout = 0.4;
+  for (int i = 0; i < 7; i++) {
     attention_case *t = &cases[i];
     fill(t);
     assert_gradients((gradient_check){ .forward = attention_forward,
@@ -184,6 +188,50 @@ static void attention_averages_values(void **state)
   attention_forward(&t);
   for (int64_t i = 0; i < of_o(&t); i++)
     assert_near(t.o[i], 1);
+}
+
+/* A query that sees itself alone has its value; one that sees as many keys as there are, the same bits as
+ * without a window. */
+static void shortest_and_longest_window(void **state)
+{
+  attention_case t = plain, all = plain;
+  (void)state;
+  t.window = 1;
+  fill(&t);
+  attention_forward(&t);
+  assert_memory_equal(t.o, t.value, (size_t)of_o(&t) * sizeof *t.o);
+  t.window = LENGTH;
+  fill(&all);
+  attention_case *both[] = { &t, &all };
+  for (int i = 0; i < 2; i++) {
+    attention_forward(both[i]);
+    attention_backward(both[i]);
+  }
+  assert_memory_equal(t.o, all.o, sizeof t.o);
+  assert_memory_equal(t.gq, all.gq, sizeof t.gq);
+  assert_memory_equal(t.gk, all.gk, sizeof t.gk);
+  assert_memory_equal(t.gv, all.gv, sizeof t.gv);
+}
+
+/* Each query is the last one of a sequence that is as long as its window. */
+static void window_is_the_end_of_a_sequence(void **state)
+{
+  enum { WINDOW = 3 };
+  attention_case t = plain, end = plain;
+  (void)state;
+  t.window = WINDOW;
+  fill(&t);
+  attention_forward(&t);
+  end.queries = end.keys = WINDOW;
+  int64_t row = t.batch * t.heads * t.qk;
+  for (int64_t first = 0; first + WINDOW <= LENGTH; first++) {
+    memcpy(end.q, t.q + first * row, (size_t)(WINDOW * row) * sizeof *t.q);
+    memcpy(end.k, t.k + first * row, (size_t)(WINDOW * row) * sizeof *t.k);
+    memcpy(end.value, t.value + first * row, (size_t)(WINDOW * row) * sizeof *t.value);
+    attention_forward(&end);
+    int64_t last = (WINDOW - 1) * row;
+    assert_memory_equal(t.o + first * row + last, end.o + last, (size_t)row * sizeof *t.o);
+  }
 }
 
 /* By steps: scores, softmax, sum over values. */
@@ -282,12 +330,12 @@ static void assert_rows(const double *whole, uint32_t rank, int64_t columns, con
 
 /* Outputs and gradients of queries to the bit; those of keys and values are sums of the ranks'
  * parts. */
-static void ranks_share_a_sequence(void **state)
+static void expect_ranks_to_share(int64_t window)
 {
   attention_case whole = plain;
   double sums[MOST] = { 0 };
-  (void)state;
   whole.heads = 4;
+  whole.window = window;
   fill(&whole);
   attention_forward(&whole);
   attention_backward(&whole);
@@ -311,6 +359,13 @@ static void ranks_share_a_sequence(void **state)
     for (int64_t i = 0; i < LENGTH / RANKS * kv * whole.v; i++)
       assert_near(*of_rank++, values[i]);
   }
+}
+
+static void ranks_share_a_sequence(void **state)
+{
+  (void)state;
+  expect_ranks_to_share(0);
+  expect_ranks_to_share(3);
 }
 
 /* By heads: each rank has the whole sequence, in the order of ranks. */
@@ -453,6 +508,8 @@ int main(void)
     cmocka_unit_test(attention_sums_scores),
     cmocka_unit_test(attention_drops_its_share),
     cmocka_unit_test(attention_averages_values),
+    cmocka_unit_test(shortest_and_longest_window),
+    cmocka_unit_test(window_is_the_end_of_a_sequence),
     cmocka_unit_test(attention_is_softmax_of_scores),
     cmocka_unit_test(attention_does_not_see_strides),
     cmocka_unit_test(ranks_share_a_sequence),

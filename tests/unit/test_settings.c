@@ -285,6 +285,30 @@ static void test_moe_layer_freq(void **state)
   expect_moe_layers("[0, 1, 1, 1, 1, 1, 1, 1]", "01111111");
 }
 
+/* Megatron-LM counts layers from 1 for a whole number. */
+static void expect_windows(const char *size, const char *freq, int64_t keys, const char *layers)
+{
+  fixture f = base();
+  set(&f, "window_size", size);
+  set(&f, "window_attn_skip_freq", freq);
+  resolve(&f);
+  assert_int_equal(f.s.derived.window_keys, keys);
+  for (int64_t i = 0; i < 8; i++)
+    assert_int_equal(f.s.derived.layer_slides[i], layers[i] == '1');
+  arena_release(&f.a);
+}
+
+static void test_windows(void **state)
+{
+  (void)state;
+  expect_windows("", "4", 0, "00000000");
+  expect_windows("2048,0", "", 2049, "11111111");
+  expect_windows("(2048, 0)", "4", 2049, "11101110");
+  expect_windows("[0,-1]", "1", 1, "00000000");
+  expect_windows("127,127", "([1]*3+[0])*2", 128, "11101110");
+  expect_windows("-1,0", "", 0, "00000000");
+}
+
 static void test_global_ranks(void **state)
 {
   (void)state;
@@ -336,8 +360,8 @@ int main(void)
     cmocka_unit_test(test_defaults),         cmocka_unit_test(test_values_and_positions),
     cmocka_unit_test(test_wrong_texts),      cmocka_unit_test(test_derived_sizes),
     cmocka_unit_test(test_derived_switches), cmocka_unit_test(test_stages),
-    cmocka_unit_test(test_moe_layer_freq),   cmocka_unit_test(test_global_ranks),
-    cmocka_unit_test(test_document),
+    cmocka_unit_test(test_moe_layer_freq),   cmocka_unit_test(test_windows),
+    cmocka_unit_test(test_global_ranks),     cmocka_unit_test(test_document),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,6 +49,8 @@ static const struct {
   { "kv_channels", "- 64 128" },
   { "num_experts", "0 0 8 64" },
   { "moe_layer_freq", "1 2" },
+  { "window_size", "- - 127,0 -1,0" },
+  { "window_attn_skip_freq", "- 2 4" },
   { "moe_grouped_gemm", "true false" },
   { "expert_model_parallel_size", "1 1 2 8" },
   { "expert_tensor_parallel_size", "- 1" },

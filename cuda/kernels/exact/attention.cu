@@ -36,7 +36,7 @@ typedef struct query_panels {
   const float *query, *keys, *values;
   float *output;
   int64_t stride; /* of query and output */
-  int64_t count;  /* keys */
+  attention_span seen;
 } query_panels;
 
 DEVICE static inline int block_of(int64_t j, int64_t count)
@@ -47,7 +47,8 @@ DEVICE static inline int block_of(int64_t j, int64_t count)
 DEVICE static inline void scores_of(const attention &a, const query_panels &p, int64_t j,
                                     float scores[ATTENTION_BLOCK])
 {
-  products_of(p.query, p.stride, p.keys + j * a.qk, a.qk, 1, a.qk, block_of(j, p.count), scores);
+  products_of(p.query, p.stride, p.keys + (p.seen.first + j) * a.qk, a.qk, 1, a.qk,
+              block_of(j, p.seen.count), scores);
   for (int b = 0; b < ATTENTION_BLOCK; b++)
     scores[b] *= a.scale;
 }
@@ -55,9 +56,9 @@ DEVICE static inline void scores_of(const attention &a, const query_panels &p, i
 DEVICE static inline float largest_score(const attention &a, const query_panels &p)
 {
   float most = -(float)exact_infinity(), scores[ATTENTION_BLOCK];
-  for (int64_t j = 0; j < p.count; j += ATTENTION_BLOCK) {
+  for (int64_t j = 0; j < p.seen.count; j += ATTENTION_BLOCK) {
     scores_of(a, p, j, scores);
-    for (int b = 0; b < block_of(j, p.count); b++)
+    for (int b = 0; b < block_of(j, p.seen.count); b++)
       most = scores[b] > most ? scores[b] : most;
   }
   return most;
@@ -72,16 +73,17 @@ DEVICE static inline float attend(const attention &a, const attention_dropout &d
   bool counts[ATTENTION_BLOCK];
   for (int64_t i = 0; i < a.v; i++)
     p.output[i * p.stride] = 0;
-  for (int64_t j = 0; j < p.count; j += ATTENTION_BLOCK) {
-    int size = block_of(j, p.count);
+  for (int64_t j = 0; j < p.seen.count; j += ATTENTION_BLOCK) {
+    int size = block_of(j, p.seen.count);
     scores_of(a, p, j, weights);
     for (int b = 0; b < size; b++) {
       counts[b] = true;
       weights[b] = exact_expf(weights[b] - most);
       sum += weights[b];
-      weights[b] *= dropout_factor(a, d, at, position, j + b);
+      weights[b] *= dropout_factor(a, d, at, position, p.seen.first + j + b);
     }
-    add_products(p.output, p.stride, p.values + j * a.v, a.v, 1, a.v, size, weights, counts);
+    add_products(p.output, p.stride, p.values + (p.seen.first + j) * a.v, a.v, 1, a.v, size,
+                 weights, counts);
   }
   for (int64_t i = 0; i < a.v; i++)
     p.output[i * p.stride] /= sum;

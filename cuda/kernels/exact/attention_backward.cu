@@ -89,20 +89,21 @@ static void query_gradients(cuda_call *c, attention a, attention_dropout d, back
   for_each(
       c, count, KERNEL_LAMBDA(int64_t n) {
         attention_place at = place_of_query(a, n);
-        int64_t first = first_key_of(a, at), position = position_of_query(a, at.row);
-        int64_t visible = visible_keys(a, position);
+        int64_t position = position_of_query(a, at.row);
+        attention_span seen = visible_keys(a, position);
         float scores[ATTENTION_BLOCK], values[ATTENTION_BLOCK];
         bool counts[ATTENTION_BLOCK];
         for (int64_t i = 0; i < a.qk; i++)
           p.query_gradient[i * count + n] = 0;
-        for (int64_t j = 0; j < visible; j += ATTENTION_BLOCK) {
+        int64_t first = first_key_of(a, at) + seen.first;
+        for (int64_t j = 0; j < seen.count; j += ATTENTION_BLOCK) {
           const float *keys = p.keys + (first + j) * a.qk;
-          int size = block_of(j, visible);
+          int size = block_of(j, seen.count);
           products_of(p.query + n, count, keys, a.qk, 1, a.qk, size, scores);
           products_of(p.output_gradient + n, count, p.values + (first + j) * a.v, a.v, 1, a.v, size,
                       values);
           for (int b = 0; b < size; b++) {
-            float factor = dropout_factor(a, d, at, position, j + b);
+            float factor = dropout_factor(a, d, at, position, seen.first + j + b);
             scores[b] = pair_of(a, p, n, scores[b], values[b], factor).gradient;
             counts[b] = true;
           }
@@ -124,7 +125,8 @@ DEVICE static inline void add_queries(const attention &a, const attention_dropou
   for (int b = 0; b < size; b++) {
     attention_place at = place_of_query(a, n + b);
     int64_t position = position_of_query(a, at.row), j = k % a.keys;
-    counts[b] = j < visible_keys(a, position);
+    attention_span seen = visible_keys(a, position);
+    counts[b] = j >= seen.first && j < seen.first + seen.count;
     if (!counts[b]) continue;
     float factor = dropout_factor(a, d, at, position, j);
     pair of = pair_of(a, p, n + b, gradients[b], weights[b], factor);

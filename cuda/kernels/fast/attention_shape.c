@@ -1,6 +1,6 @@
 #include "cuda/kernels/fast/attention_shape.h"
 
-enum { BATCH, HEADS, QUERIES, KEYS, QK, V, CAUSAL };
+enum { BATCH, HEADS, QUERIES, KEYS, QK, V, CAUSAL, WINDOW };
 enum { KV_HEADS, SCALE, DROPOUT, LAYOUT };
 
 /* Kernels load 16 bytes at a time. */
@@ -101,8 +101,9 @@ static bool log_sums_of(attention_shape *a, const exec_tensor *t)
 
 static bool ordinary(const exec_call *c, const attention_shape *a)
 {
-  return c->call->scalars[DROPOUT] == 0 && c->rank->group[GROUP_CP].size <= 1 &&
-         a->queries == a->keys && a->kv_heads > 0 && a->heads % a->kv_heads == 0;
+  return c->call->scalars[DROPOUT] == 0 && c->call->dims[WINDOW] == 0 &&
+         c->rank->group[GROUP_CP].size <= 1 && a->queries == a->keys && a->kv_heads > 0 &&
+         a->heads % a->kv_heads == 0;
 }
 
 bool attention_forward_shape(const exec_call *c, attention_shape *a)

@@ -39,8 +39,8 @@ typedef struct attention_shape {
   float *log_sums; /* [batch, heads, queries]: of the exponentials of a row's scores */
 } attention_shape;
 
-/* False: not in bf16, with dropout, with the keys of other ranks, or with rows that are apart in a
- * way that kernels cannot take. */
+/* False: not in bf16, with dropout, with a window, with the keys of other ranks, or with rows that are
+ * apart in a way that kernels cannot take. */
 bool attention_forward_shape(const exec_call *c, attention_shape *a);
 bool attention_backward_shape(const exec_call *c, attention_shape *a);
 

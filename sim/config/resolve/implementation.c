@@ -39,8 +39,7 @@ static bool *given_layers(const settings *s, const char *pattern, arena *a)
   return *pattern == '\0' ? NULL : ARENA_ARRAY(a, bool, (size_t)s->model.num_layers);
 }
 
-/* Dropout is off by default in transformers' configurations. A window as long as
- * the sequence hides nothing (masking_utils.py: _ignore_causal_mask_sdpa). */
+/* Dropout is off by default in transformers' configurations. */
 bool resolve_hf(settings *s, arena *a, diag *d)
 {
   struct model_settings *m = &s->model;
@@ -59,7 +58,6 @@ bool resolve_hf(settings *s, arena *a, diag *d)
               "model.mtp_num_layers: transformers leaves out layers of multi-token prediction");
     m->mtp_num_layers = 0;
   }
-  s->derived.layer_slides = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.layer_rotates = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.layer_recomputes = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.layer_recomputes_mlp = given_layers(s, s->recompute.recompute_mlp_layers, a);
@@ -67,8 +65,6 @@ bool resolve_hf(settings *s, arena *a, diag *d)
   s->derived.layer_keeps_activation =
       given_layers(s, s->recompute.selective_checkpointing_activation_layers, a);
   s->derived.layer_is_linear = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
-  s->derived.window_is_shorter =
-      m->sliding_window > 0 && m->sliding_window <= s->training.seq_length;
   return layer_pattern_parse(s, KEY_model_rope_layers, m->rope_layers, s->derived.layer_rotates,
                              d) &&
          layer_pattern_parse(s, KEY_recompute_recompute_layers, s->recompute.recompute_layers,
@@ -87,8 +83,5 @@ bool resolve_hf(settings *s, arena *a, diag *d)
                               s->derived.layer_keeps_activation, d)) &&
          (m->linear_num_value_heads == 0 ||
           layer_pattern_parse(s, KEY_model_linear_attention_layers, m->linear_attention_layers,
-                              s->derived.layer_is_linear, d)) &&
-         (m->sliding_window == 0 ||
-          layer_pattern_parse(s, KEY_model_sliding_window_layers, m->sliding_window_layers,
-                              s->derived.layer_slides, d));
+                              s->derived.layer_is_linear, d));
 }

@@ -126,7 +126,8 @@ bool resolve_model(settings *s, arena *a, diag *d)
 {
   struct model_settings *m = &s->model;
 
-  if (!resolve_heads(s, d) || !resolve_vocabulary(s, d) || !resolve_hf(s, a, d)) {
+  if (!resolve_heads(s, d) || !resolve_vocabulary(s, d) || !resolve_hf(s, a, d) ||
+      !resolve_window(s, a, d)) {
     return false;
   }
   m->ffn_hidden_size = if_unset(m->ffn_hidden_size, default_ffn_hidden_size(m));

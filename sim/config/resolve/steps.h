@@ -42,7 +42,8 @@ bool resolve_batch_schedule(settings *s, arena *a, diag *d);
 bool resolve_microbatches(settings *s, diag *d);
 bool resolve_stages(settings *s, arena *a, diag *d);
 bool resolve_model(settings *s, arena *a, diag *d);
-bool resolve_hf(settings *s, arena *a, diag *d); /* a part of resolve_model */
+bool resolve_hf(settings *s, arena *a, diag *d);     /* a part of resolve_model */
+bool resolve_window(settings *s, arena *a, diag *d); /* likewise */
 void resolve_pipeline(settings *s);
 void resolve_training(settings *s);
 bool resolve_software(settings *s, arena *a, diag *d);

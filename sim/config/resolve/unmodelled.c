@@ -21,7 +21,6 @@ void note_unmodelled(const settings *s, diag *d)
   const struct parallel_settings *p = &s->parallel;
   const struct training_settings *t = &s->training;
   bool flex = s->model.attn_implementation == ATTN_FLEX;
-  bool flash = s->model.attn_implementation == ATTN_FLASH_2;
 
   note(s, d, p->context_parallel_size > 1 && has_choice(&p->cp_comm_type, CP_A2A_P2P),
        KEY_parallel_cp_comm_type, "a2a+p2p is not modelled; predicted as p2p");
@@ -38,11 +37,13 @@ void note_unmodelled(const settings *s, diag *d)
   note(s, d, uses_hf(s) && flex, KEY_model_attn_implementation,
        "flex_attention is not modelled; predicted with the tensors and the time of "
        "flash_attention_2");
-  note(s, d, s->derived.window_is_shorter && (flex || flash), KEY_model_sliding_window,
-       "attention is timed as if every query saw all keys before it");
-  note(s, d, !uses_hf(s) && s->model.sliding_window > 0 && s->model.sliding_window <= t->seq_length,
-       KEY_model_sliding_window,
-       "a sliding window is not modelled with Megatron-LM's modules; predicted without it");
+  note(s, d, s->derived.window_is_shorter && flex && s->model.attention_class == ATTENTION_LLAMA4,
+       s->derived.window_key, "attention is timed as if every query saw all keys before it");
+  note(s, d,
+       s->derived.window_keys > 0 && s->model.transformer_impl == TRANSFORMER_LOCAL &&
+           !uses_hf(s) && !t->use_flash_attn,
+       s->derived.window_key,
+       "the mask of a window is not modelled with Megatron-LM's own attention");
   note(s, d,
        s->model.activation_func_clamp_value > 0 &&
            (s->model.num_experts == 0 || !(s->model.swiglu || s->model.quick_geglu)),

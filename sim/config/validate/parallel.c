@@ -65,6 +65,23 @@ static bool check_exchanged_heads(const settings *s, diag *d)
               heads, key_heads, cp);
 }
 
+/* context_parallel.py: attn_forward_func_with_cp. */
+static bool check_windows(const settings *s, diag *d)
+{
+  const choice_list *types = &s->parallel.cp_comm_type;
+
+  for (int64_t layer = 0; layer < s->model.num_layers; layer++) {
+    uint32_t type = types->items[types->count > 1 ? layer : 0];
+    bool rings = type == CP_P2P || type == CP_A2A_P2P;
+    if (!need(s, d, !rings || !s->derived.layer_slides[layer], KEY_parallel_cp_comm_type,
+              s->derived.window_key,
+              "cp_comm_type must be a2a or all_gather in layers with a sliding window")) {
+      return false;
+    }
+  }
+  return true;
+}
+
 static bool check_context_parallel(const settings *s, diag *d)
 {
   const choice_list *types = &s->parallel.cp_comm_type;
@@ -75,7 +92,7 @@ static bool check_context_parallel(const settings *s, diag *d)
                "cp_comm_type has %" PRIu32
                " words; it must have one, or one for each of the num_layers (%" PRId64 ")",
                types->count, s->model.num_layers) &&
-          check_exchanged_heads(s, d));
+          check_exchanged_heads(s, d) && check_windows(s, d));
 }
 
 static setting_key interleaving_key(const settings *s)

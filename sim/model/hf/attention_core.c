@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "sim/graph/sizes.h"
 #include "sim/model/hf/eager.h"
 #include "sim/model/hf/ulysses.h"
 #include "sim/operators/hf.h"
@@ -13,12 +14,12 @@
 static const int64_t one_number[4] = { 1, 0, 0, 0 };
 
 static graph_node *attention_node(graph *g, const operator_kind *kind, tensor_id q, tensor_id k,
-                                  tensor_id v)
+                                  tensor_id v, int64_t window)
 {
   const int64_t *of_q = g->tensors.items[q].shape, *of_k = g->tensors.items[k].shape;
   graph_node *n = graph_add(g, kind);
   const int64_t dims[] = {
-    of_q[0], of_q[1], of_q[2], of_k[2], of_q[3], of_k[1], g->tensors.items[v].shape[3]
+    of_q[0], of_q[1], of_q[2], of_k[2], of_q[3], of_k[1], g->tensors.items[v].shape[3], window
   };
   memcpy(n->dims, dims, sizeof dims);
   node_input(n, q);
@@ -77,7 +78,7 @@ static tensor_id sdpa(graph *g, const settings *s, tensor_id q, tensor_id k, ten
     v = repeated(g, v, of_q.shape[1]);
     bias = mask_bias(g, (dtype)of_q.dtype, mask);
   }
-  graph_node *n = attention_node(g, &operator_hf_sdpa, q, k, v);
+  graph_node *n = attention_node(g, &operator_hf_sdpa, q, k, v, 0);
   node_input(n, bias);
   n->flags = s->derived.compute_capability >= 90;
   tensor_id o = output_of(g, n, q, v), lse = statistics_of(g, n, q);
@@ -118,7 +119,8 @@ static tensor_id flash(graph *g, const settings *s, tensor_id q, tensor_id k, te
   int64_t width = g->tensors.items[v].shape[3];
   v = widened(g, v, g->tensors.items[q].shape[3]);
   hf_ulysses_enter(g, s, &q, &k, &v);
-  graph_node *n = attention_node(g, &operator_hf_flash_attention, q, k, v);
+  int64_t window = size_window(s, g->layer);
+  graph_node *n = attention_node(g, &operator_hf_flash_attention, q, k, v, window);
   node_input(n, sinks);
   tensor_id o = output_of(g, n, q, v), lse = statistics_of(g, n, q);
   const int64_t two[4] = { 2, 0, 0, 0 };

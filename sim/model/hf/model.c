@@ -112,7 +112,7 @@ static void make_shared(graph *g, const settings *s, hf_shared shared[SHARED])
   shared[FULL] = (hf_shared){ .cosine = all.cosine, .sine = all.sine };
   shared[SLIDING] = (hf_shared){ .cosine = local.cosine, .sine = local.sine };
   shared[FULL].mask = shared[SLIDING].mask = mask_of(g, s, 0);
-  if (slides) shared[SLIDING].mask = mask_of(g, s, s->model.sliding_window);
+  if (slides) shared[SLIDING].mask = mask_of(g, s, s->derived.window_keys);
 }
 
 static hf_shared of_layer(const settings *s, const hf_shared shared[SHARED], int32_t layer)

@@ -152,8 +152,10 @@ static graph_node *core_node(graph *g, const settings *s, const attention_operan
   tensor_id rng = graph_constant(g, "rng_state", DTYPE_INT64, 2, 0);
   g->tensors.items[lse].requires_grad = false;
   graph_node *n = graph_add(g, &operator_attention);
-  const int64_t dims[NODE_DIMS] = { a->batch,  a->heads, a->length, a->length * cp,
-                                    a->qk_dim, a->v_dim, cp,        a->kv_heads };
+  const int64_t dims[NODE_DIMS] = {
+    a->batch, a->heads, a->length,   a->length * cp,          a->qk_dim,
+    a->v_dim, cp,       a->kv_heads, size_window(s, g->layer)
+  };
   for (int i = 0; i < NODE_DIMS; i++)
     n->dims[i] = dims[i];
   const tensor_id saved[] = { a->query, a->key, a->value, o, lse, rng };
@@ -361,7 +363,8 @@ static tensor_id by_parts(graph *g, const settings *s, attention_operands a, boo
 tensor_id core_attention(graph *g, const settings *s, const attention_operands *operands)
 {
   graph_site(g, "self_attention.core_attention");
-  switch (attention_backend_of(s, operands->qk_dim, operands->v_dim)) {
+  bool slides = layer_slides(s, g->layer);
+  switch (attention_backend_of(s, operands->qk_dim, operands->v_dim, slides)) {
   case ATTENTION_BACKEND_FUSED: return fused(g, s, *operands);
   case ATTENTION_BACKEND_FLASH: return flash(g, s, *operands);
   case ATTENTION_BACKEND_UNFUSED: return by_parts(g, s, *operands, true);
