@@ -81,6 +81,9 @@ static const struct {
   { "window_size=-2,0",
     "window_size is \"-2,0\"; it must be two whole numbers such as 2048,0, below "
     "1073741824; -1 is all keys" },
+  { "window_size=9223372036854775807,0",
+    "window_size is \"9223372036854775807,0\"; it must be two whole numbers such as 2048,0, below "
+    "1073741824; -1 is all keys" },
   { "window_size=127,0 sliding_window=128",
     "window_size and sliding_window are both given; they are the same window" },
   { "window_size=127,0 window_attn_skip_freq=0",
@@ -116,6 +119,9 @@ static const struct {
                        "1073741824; -1 is all keys" },
   { "window_size=-2,0",
     "window_size is \"-2,0\"; it must be two whole numbers such as 2048,0, below "
+    "1073741824; -1 is all keys" },
+  { "window_size=9223372036854775807,0",
+    "window_size is \"9223372036854775807,0\"; it must be two whole numbers such as 2048,0, below "
     "1073741824; -1 is all keys" },
   { "window_size=127,0 sliding_window=128",
     "window_size and sliding_window are both given; they are the same window" },
