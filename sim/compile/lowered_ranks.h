@@ -1,5 +1,5 @@
 /*
- * The chunks of all ranks, lowered: the same in every iteration, so iterations that are compiled together share
+ * The chunks of all ranks, lowered: the same in every iteration. Iterations that are compiled together share
  * them.
  *
  *     lowered_ranks l = lower_ranks(s, threads);

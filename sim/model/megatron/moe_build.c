@@ -126,8 +126,8 @@ void moe_attribute(graph *g, tensor_id t)
 
 void moe_keeps_graph(graph *g)
 {
-  assert(g->nodes.count > 1 && g->layer >= 0);
-  g->nodes.items[g->nodes.count - 1].leaves_graph = (uint32_t)g->layer + 1;
+  assert(g->nodes.count > 1 && g->layer >= -1);
+  g->nodes.items[g->nodes.count - 1].leaves_graph = (uint32_t)(g->layer + 1);
 }
 
 static tensor_id ranks_side_by_side(graph *g, tensor_id by_rank, graph_tensor part, int64_t ranks)
