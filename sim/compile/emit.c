@@ -98,12 +98,6 @@ void emit_attribute(emitter *e, ref r, uint32_t number)
   lower_instruction(e, I_ATTRIBUTE, lower_operand(e, r), number);
 }
 
-void emit_drop_saved(emitter *e, uint32_t i)
-{
-  assert(i < NODE_SAVED && e->node->saved[i] != 0);
-  lower_drop(e, e->program->entry_places.items[e->node_first_entry + i]);
-}
-
 static int64_t operand_bytes(const emitter *e, uint32_t operand)
 {
   const uint32_t flags = OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT;

@@ -16,7 +16,7 @@
  *   }
  *
  * Temporaries live until the function returns (as Python locals do) or until emit_drop.
- * Saved tensors live until the operator's backward has returned, or until emit_drop_saved.
+ * Saved tensors live until the operator's backward has returned.
  * The incoming gradients live until the operator's backward has returned, or until emit_drop.
  */
 #ifndef OFFSIM_SIM_GRAPH_EMITTER_H
@@ -62,7 +62,6 @@ void emit_attribute(emitter *e, ref r, uint32_t number);
 /* Backward: the gradient of an output (0: nothing flows into it); the i-th saved tensor; a parameter. */
 ref emit_grad_of(emitter *e, tensor_id output);
 ref emit_saved(emitter *e, uint32_t i);
-void emit_drop_saved(emitter *e, uint32_t i);
 /* Backward: a tensor that an earlier operator has saved. It lives until the backward of that operator has
  * run. */
 ref emit_kept(emitter *e, tensor_id t);
