@@ -187,6 +187,9 @@ static const struct {
     "fp8_format=hybrid fp8_recipe=blockwise",
     "tp_comm_overlap does not work with fp8_recipe blockwise: user buffers do not take its "
     "tensors" },
+  { "optimizer=sgd use_distributed_optimizer=true",
+    "optimizer sgd does not work with use_distributed_optimizer: its checkpoints know the states "
+    "of Adam" },
   { "overlap_param_gather=true",
     "overlap_param_gather needs use_distributed_optimizer or use_megatron_fsdp" },
   { "expert_model_parallel_size=2",

@@ -72,8 +72,13 @@ static bool check_optimizer(const settings *s, diag *d)
       (t->main_grads_dtype == MAIN_GRADS_FP32 && t->main_params_dtype == MAIN_PARAMS_FP32 &&
        t->exp_avg_dtype == EXP_AVG_FP32 && t->exp_avg_sq_dtype == EXP_AVG_SQ_FP32);
   bool known = t->optimizer == OPTIMIZER_ADAM || t->optimizer == OPTIMIZER_SGD;
+  bool shards_sgd = t->optimizer == OPTIMIZER_SGD && s->parallel.use_distributed_optimizer &&
+                    !t->optimizer_cpu_offload; /* then a HybridDeviceOptimizer has it */
 
-  return need(
+  return need(s, d, !shards_sgd, KEY_training_optimizer, KEY_parallel_use_distributed_optimizer,
+              "optimizer sgd does not work with use_distributed_optimizer: its checkpoints know "
+              "the states of Adam") &&
+         need(
              s, d, aware_or_fp32, aware, aware,
              "main_grads_dtype, main_params_dtype, exp_avg_dtype and exp_avg_sq_dtype must be fp32 "
              "without use_precision_aware_optimizer") &&
