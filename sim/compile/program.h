@@ -25,7 +25,7 @@ typedef uint32_t place_id; /* 0: none */
  *   EMPTY              place   stream  the storage is freed although places refer to it, when
  *                                      the stream is done with it (HOST: at once)
  *   MARK               place   stream  the stream uses the buffer too (record_stream)
- *   FORGET             -       layer   the layer's forward has run: frees what LEAVE has kept
+ *   FORGET             -       layer   the layer has run, or run again: frees what LEAVE has kept
  *   LEAVE              place   layer   the buffer stays until the layer's next FORGET, unless
  *                                      the layer has run for a newer micro-batch
  *   ATTRIBUTE          place   number  an attribute of the chunk's modules refers to the buffer, and

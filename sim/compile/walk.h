@@ -34,7 +34,8 @@ typedef struct instance {
   plan_stream part_stream;           /* ... and on which stream */
 } instance;
 
-/* What the autograd graph of a layer's newest forward leaves: see graph_part. */
+/* What the autograd graph of a layer's newest run leaves: see graph_part, and leaves_graph of
+ * graph_node. */
 typedef struct layer_leftover {
   held_buffers buffers;
   instance_id newest;

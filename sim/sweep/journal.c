@@ -171,12 +171,6 @@ bool journal_sync(const journal *j, diag *d)
          report(j, "write", d);
 }
 
-static bool ends_in_csv(const char *path)
-{
-  size_t length = strlen(path);
-  return length >= 4 && strcmp(path + length - 4, ".csv") == 0;
-}
-
 /* A file that was there: what it has; its last line may have been cut. */
 static bool go_on(const journal *j, const reading *x, int64_t *end_bytes, arena *a, diag *d)
 {
@@ -195,7 +189,7 @@ bool journal_open(journal *j, const char *path, const sweep *w, bool *done, swee
   int64_t end_bytes = 0;
   *j = (journal){ .path = path,
                   .sweep = sweep_fingerprint(w->given, w->machine, a),
-                  .format = ends_in_csv(path) ? ROW_CSV : ROW_JSON };
+                  .format = ends_with(path, ".csv") ? ROW_CSV : ROW_JSON };
   j->descriptor = file_is_stdout(path) ? dup(STDOUT_FILENO)
                                        : open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (file_is_stdout(path)) return true;

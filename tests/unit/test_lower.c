@@ -104,7 +104,7 @@ static void working_forward(emitter *e, const graph *g, const graph_node *n)
               (ref[]){ out, 0 });
 }
 
-/* Lets go of the incoming gradient before it is done. */
+/* Drops the incoming gradient before its last kernel. */
 static void hasty_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gradient = emit_grad_of(e, n->outputs[0]);

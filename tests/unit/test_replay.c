@@ -319,8 +319,8 @@ static void test_iterations(void **state)
   arena_release(&warm.memory);
 }
 
-/* What an iteration makes anew, of a state's size, has the place of what it freed at its beginning: the
- * activation between them finds its block in every iteration. */
+/* An iteration frees gradients at its beginning, and allocates them again at its end. They are as large as a
+ * state, but keep their own place, so the activation between finds the same block in every iteration. */
 static void test_residents_made_anew(void **state)
 {
   (void)state;
