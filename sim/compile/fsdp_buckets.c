@@ -1,10 +1,10 @@
 #include "sim/compile/fsdp_buckets.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "sim/base/units.h"
 #include "sim/compile/collectives.h"
+#include "sim/compile/kernel_calls.h"
 #include "sim/compile/parameters.h"
 #include "sim/residents/fsdp_buffers.h"
 
@@ -160,26 +160,6 @@ static void emit(walk *w, op_kind kind, plan_call *call, const bucket *of, uint3
   made->writes = 1;
 }
 
-static plan_call kernel_call(kernel_kind kind, dtype type, int64_t elements, int64_t bytes)
-{
-  plan_call call;
-  assert(elements > 0 && bytes > 0);
-  memset(&call, 0, sizeof call);
-  call.kind = (uint8_t)kind;
-  call.dtype = (uint8_t)type;
-  call.dims[0] = elements;
-  call.bytes = bytes;
-  return call;
-}
-
-static plan_view part_at(dtype type, int64_t start, int64_t elements)
-{
-  assert(start >= 0 && elements > 0);
-  return (plan_view){
-    .dtype = (uint8_t)type, .rank = 1, .offset = start, .shape = { elements }, .strides = { 1 }
-  };
-}
-
 static void forget_oldest(walk *w)
 {
   struct fsdp_buckets *b = w->buckets;
@@ -203,17 +183,20 @@ static void reduce(walk *w, uint32_t group)
     forget_oldest(w);
   act_join(w, STREAM_COMM, STREAM_COMPUTE);
   if (type != DTYPE_FP32) { /* whose sum multiplies (gradient_reduce_div_fusion) */
-    plan_call scale = kernel_call(KERNEL_SCALE, type, g->elements, 2 * g->elements * size);
+    plan_call scale = kernel_call(KERNEL_SCALE, type, 2 * g->elements * size);
+    scale.dims[0] = g->elements;
     scale.scalars[0] = (double)g->part / (double)g->elements;
     emit(w, OP_KERNEL, &scale, of, 1, of->buffer);
   }
   plan_call scatter = collective_call(w->settings, COLLECTIVE_REDUCE_SCATTER,
                                       g->is_expert ? GROUP_EDP : GROUP_DP, g->elements * size);
   emit(w, OP_COLLECTIVE, &scatter, of, 1, of->buffer);
-  plan_call add = kernel_call(KERNEL_ADD, type, g->part, 3 * g->part * size);
-  plan_view part = part_at(type, of->start, g->part);
+  plan_call add = kernel_call(KERNEL_ADD, type, 3 * g->part * size);
+  add.dims[0] = g->part;
+  plan_view part = elements_from(type, of->start, g->part);
   plan_call_views(w->plan, &add,
-                  (plan_view[]){ part_at(type, g->elements - g->part, g->part), part, part }, 3);
+                  (plan_view[]){ elements_from(type, g->elements - g->part, g->part), part, part },
+                  3);
   emit(w, OP_KERNEL, &add, of, 2, of->gradients);
   b->queue[(b->first + b->waiting_count++) % b->groups.count] =
       (waiting){ of->buffer, g->elements, act_record(w, STREAM_COMM) };

@@ -5,19 +5,12 @@
 
 #include "sim/base/units.h"
 #include "sim/compile/collectives.h"
+#include "sim/compile/kernel_calls.h"
 
 static const plan_view whole = { .whole = 1 };
 
 /* param_and_grad_buffer.py, _CPU_PARAM_GATHER_STAGING_BYTES. */
 #define STAGING_BYTES (512 * MIB)
-
-static plan_view elements_from(dtype type, int64_t first, int64_t count)
-{
-  assert(first >= 0 && count > 0);
-  return (plan_view){
-    .dtype = (uint8_t)type, .rank = 1, .offset = first, .shape = { count }, .strides = { 1 }
-  };
-}
 
 /* ---- main parameters to weights -------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/compile/collectives.h"
+#include "sim/compile/kernel_calls.h"
 
 /* ---- ops ------------------------------------------------------------------------------------- */
 
@@ -36,17 +37,6 @@ static void emit(walk *w, op_kind kind, plan_call *call, const operand *operands
   made->operands = first;
   made->reads = (uint8_t)reads;
   made->writes = (uint8_t)writes;
-}
-
-static plan_call kernel_call(kernel_kind kind, dtype type, int64_t bytes)
-{
-  plan_call call;
-  assert(bytes > 0);
-  memset(&call, 0, sizeof call); /* compared as bytes */
-  call.kind = (uint8_t)kind;
-  call.dtype = (uint8_t)type;
-  call.bytes = bytes;
-  return call;
 }
 
 /* An eager operator that reads `from` and `to`, which it writes. */
