@@ -47,12 +47,33 @@ static ref seen_index(emitter *e, const graph *g, const graph_node *n, ref r)
   return emit_strided(e, r, DTYPE_INT32, 0, 3, shape, NULL);
 }
 
-/* `sent`: a tensor of the side that sends. */
+/* PyTorch, ProcessGroupNCCL.cpp (allgather, reduce_scatter): NCCL takes one tensor, so a list of all
+ * ranks' parts is copied to or from a tensor that joins them. `whole` is that of all ranks. */
+static void emit_listed(emitter *e, const graph *g, collective_kind kind, comm_group group,
+                        int64_t bytes, tensor_id whole, ref from, ref to)
+{
+  bool gathers = kind == COLLECTIVE_ALL_GATHER;
+  assert(gathers || kind == COLLECTIVE_REDUCE_SCATTER);
+  dtype type = type_of(g, whole);
+  int64_t elements = tensor_elements(g, whole);
+  ref joined = emit_vector(e, "joined_parts", type, elements);
+  if (!gathers) emit_copy(e, type, elements, from, joined);
+  emit_collective(e, STREAM_COMPUTE, kind, group, bytes, (ref[]){ gathers ? from : joined, 0 },
+                  (ref[]){ gathers ? joined : to, 0 });
+  if (gathers) emit_copy(e, type, elements, joined, to);
+  emit_drop(e, joined);
+}
+
 static void emit_rows(emitter *e, const graph *g, const graph_node *n, collective_kind kind,
-                      tensor_id sent, const ref *reads, const ref *writes)
+                      tensor_id sent, tensor_id received, const ref *reads, const ref *writes)
 {
   comm_group group = (comm_group)n->dims[EXCHANGE_GROUP];
   int64_t bytes = tensor_bytes(g, sent), copies = n->dims[EXCHANGE_COPIES];
+  if (n->flags & MOE_STEP_LISTED) {
+    tensor_id whole = kind == COLLECTIVE_ALL_GATHER ? received : sent;
+    emit_listed(e, g, kind, group, bytes, whole, reads[0], writes[0]);
+    return;
+  }
   if (copies == 0) {
     emit_collective(e, STREAM_COMPUTE, kind, group, bytes, reads, writes);
     return;
@@ -71,7 +92,7 @@ static void exchange_forward(emitter *e, const graph *g, const graph_node *n)
   tensor_id restore = (tensor_id)n->dims[EXCHANGE_RESTORE];
   ref index = seen_index(e, g, n, restore != 0 ? emit_input(e, restore) : 0);
   bool back = n->dims[EXCHANGE_BACK];
-  emit_rows(e, g, n, (collective_kind)n->dims[EXCHANGE_FORWARD], n->inputs[0],
+  emit_rows(e, g, n, (collective_kind)n->dims[EXCHANGE_FORWARD], n->inputs[0], n->outputs[0],
             (ref[]){ in_slots(e, g, n, back, n->inputs[0], x), index, 0 },
             (ref[]){ in_slots(e, g, n, !back, n->outputs[0], emit_output(e, n->outputs[0])), 0 });
 }
@@ -93,7 +114,7 @@ static void exchange_backward(emitter *e, const graph *g, const graph_node *n)
   tensor_id restore = (tensor_id)n->dims[EXCHANGE_RESTORE];
   ref index = seen_index(e, g, n, restore != 0 ? emit_kept(e, restore) : 0);
   bool back = n->dims[EXCHANGE_BACK];
-  emit_rows(e, g, n, (collective_kind)n->dims[EXCHANGE_BACKWARD], n->outputs[0],
+  emit_rows(e, g, n, (collective_kind)n->dims[EXCHANGE_BACKWARD], n->outputs[0], n->inputs[0],
             (ref[]){ in_slots(e, g, n, !back, n->outputs[0], gy), index, 0 },
             (ref[]){ in_slots(e, g, n, back, n->inputs[0], gx), 0 });
 }

@@ -31,7 +31,9 @@ enum step_dims {
 enum step_flags {
   MOE_STEP_WAITS = 1 << 0, /* the host copies counts from the device before it */
   MOE_STEP_FORWARD_ONLY = 1 << 1,
-  MOE_STEP_POLLS = 1 << 2 /* EXCHANGE: the host waits for counts that a kernel gives it before it */
+  MOE_STEP_POLLS =
+      1 << 2, /* EXCHANGE: the host waits for counts that a kernel gives it before it */
+  MOE_STEP_LISTED = 1 << 3 /* EXCHANGE: gathers into, or scatters from, a list of equal parts */
 };
 extern const operator_kind operator_step;
 

@@ -56,6 +56,7 @@ TWO_STAGES = ["pipeline_model_parallel_size=2", "world_size=2"]
 HOST_EXPERTS = ["moe_use_offloading_experts=true"]
 SPLIT = ["tensor_model_parallel_size=2", "sequence_parallel=true", "expert_model_parallel_size=2",
          "expert_tensor_parallel_size=1", "world_size=2", "use_distributed_optimizer=true"]
+EXPERTS_IN_PARTS = [*SPLIT[:2], "expert_tensor_parallel_size=2", "world_size=2"]
 SEQUENCE = ["tensor_model_parallel_size=4", "sequence_parallel=true", "world_size=4", "num_query_groups=4"]
 CHECKPOINTED = [*FULL, "use_reentrant=false"]
 REENTRANT = [*FULL, "use_reentrant=true"]
@@ -90,6 +91,7 @@ MATRIX = [
     ("optimizer of two stages on the host", LLAMA, AWARE, [*OVERLAPPING, *TWO_STAGES]),
     *((f"megatron {modules}", LLAMA, [], of_modules(modules)) for modules in DENSE_SETS),
     *((f"megatron {modules}", LLAMA, FOUR_LAYERS_OF_EXPERTS, of_modules(modules)) for modules in EXPERT_SETS),
+    ("megatron, experts in parts", LLAMA, [*FOUR_LAYERS_OF_EXPERTS, *EXPERTS_IN_PARTS], of_modules("expert_fc1 core_attn")),
     ("experts on the host", LLAMA, FOUR_LAYERS_OF_EXPERTS, [*HOST_EXPERTS, "moe_offloading_num_chunks=4"]),
     ("experts on the host, allgather", LLAMA,
      [*FOUR_LAYERS_OF_EXPERTS, "moe_token_dispatcher_type=allgather"], [*HOST_EXPERTS, "moe_offloading_num_chunks=2"]),

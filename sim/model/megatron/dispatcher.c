@@ -22,18 +22,29 @@ void moe_host_polls(graph *g)
   flag_last(g, MOE_STEP_POLLS);
 }
 
+void moe_lists_parts(graph *g)
+{
+  flag_last(g, MOE_STEP_LISTED);
+}
+
 bool moe_exchanges(const moe_sizes *m)
 {
   return m->ep > 1 || m->etp > 1;
 }
 
-/* token_dispatcher.py, combine_preprocess: the sum over ETP runs in the type of the
- * probabilities. */
-tensor_id moe_scatter(graph *g, const moe_sizes *m, comm_group group, int64_t rows, tensor_id y)
+/* token_dispatcher.py, combine_preprocess and token_combine: the sum runs in the type of the
+ * probabilities, and `hidden_states` names `y` until the sum has its type again. */
+tensor_id moe_scatter(graph *g, const moe_sizes *m, comm_group group, bool listed, int64_t rows,
+                      tensor_id y)
 {
+  moe_frame frame = { 0 };
+  moe_hold(&frame, y);
   tensor_id wide = moe_cast(g, "combined_cast", y, m->router);
   tensor_id part = moe_exchange(g, "combined_part", wide, COLLECTIVE_REDUCE_SCATTER, group, rows);
-  return moe_cast(g, "combined_tokens", part, m->type);
+  if (listed) moe_lists_parts(g);
+  tensor_id sum = moe_cast(g, "combined_tokens", part, m->type);
+  moe_release(g, &frame);
+  return sum;
 }
 
 tensor_id moe_weighted_rows(graph *g, const permutation *p, const moe_dispatch *d, tensor_id y)

@@ -64,7 +64,11 @@ void moe_host_polls(graph *g);
 /* The experts' outputs `y` times their probabilities, if these did not weigh the activations. */
 tensor_id moe_weighted_rows(graph *g, const permutation *p, const moe_dispatch *d, tensor_id y);
 
-/* The sum over ranks that share an expert. */
-tensor_id moe_scatter(graph *g, const moe_sizes *m, comm_group group, int64_t rows, tensor_id y);
+/* The last operator, a gather or a reduce-scatter, has a list of equal parts. */
+void moe_lists_parts(graph *g);
+
+/* The sum over ranks that share an expert; `listed`: of a list of equal parts. */
+tensor_id moe_scatter(graph *g, const moe_sizes *m, comm_group group, bool listed, int64_t rows,
+                      tensor_id y);
 
 #endif

@@ -97,7 +97,7 @@ static tensor_id allgather_combine(graph *g, const settings *s, const moe_sizes 
   y = moe_weighted_rows(g, &p, d, y);
   y = moe_unpermute(g, s, "unpermuted", y, d->restore, gathered_tokens(m), m->hidden);
   moe_release(g, &frame);
-  return moe_exchanges(m) ? moe_scatter(g, m, GROUP_TP_EP, m->tokens, y) : y;
+  return moe_exchanges(m) ? moe_scatter(g, m, GROUP_TP_EP, false, m->tokens, y) : y;
 }
 
 const moe_dispatcher moe_allgather_dispatcher = { allgather_dispatch, allgather_combine };

@@ -38,13 +38,26 @@ static row_pair exchanged_over_ep(graph *g, const settings *s, const moe_sizes *
   return p;
 }
 
+/* token_dispatcher.py, output_splits_tp: exchanges over ETP have a list of what each rank sends. The
+ * parts are equal if no expert is elsewhere and none drops rows. Of unequal parts NCCL sends each by
+ * itself; with padding there is no list. */
+static bool lists_equal_parts(const moe_sizes *m)
+{
+  return m->ep == 1 && m->capacity == 0;
+}
+
+static tensor_id gathered(graph *g, const moe_sizes *m, const char *name, tensor_id t)
+{
+  tensor_id whole = moe_exchange(g, name, t, COLLECTIVE_ALL_GATHER, GROUP_ETP, m->rows);
+  if (lists_equal_parts(m)) moe_lists_parts(g);
+  return whole;
+}
+
 static row_pair gathered_over_etp(graph *g, const moe_sizes *m, row_pair p)
 {
   if (m->etp == 1) return p;
-  p.tokens =
-      moe_exchange(g, "gathered_tokens", p.tokens, COLLECTIVE_ALL_GATHER, GROUP_ETP, m->rows);
-  if (p.probs != 0)
-    p.probs = moe_exchange(g, "gathered_probs", p.probs, COLLECTIVE_ALL_GATHER, GROUP_ETP, m->rows);
+  p.tokens = gathered(g, m, "gathered_tokens", p.tokens);
+  if (p.probs != 0) p.probs = gathered(g, m, "gathered_probs", p.probs);
   return p;
 }
 
@@ -124,7 +137,7 @@ static tensor_id alltoall_combine(graph *g, const settings *s, const moe_sizes *
   moe_frame frame = { 0 };
   moe_hold(&frame, y); /* routed_experts_compute: expert_output */
   y = sorted_by_expert(g, s, m, "unsorted_tokens", true, (row_pair){ y, 0 }).tokens;
-  if (m->etp > 1) y = moe_scatter(g, m, GROUP_ETP, m->received, y);
+  if (m->etp > 1) y = moe_scatter(g, m, GROUP_ETP, lists_equal_parts(m), m->received, y);
   moe_release(g, &frame);
   moe_begin_combine(g, s, &frame, d, y);
   if (m->ep > 1) {
