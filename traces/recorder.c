@@ -88,8 +88,7 @@ static void describe_call(trace_recorder *r, uint32_t number, trace_op *to)
   assert(number < r->plan->calls.count);
   if (r->calls[number] == NULL) r->calls[number] = print_call(c, &r->memory);
   to->call = r->calls[number];
-  to->name = c->is_collective ? collective_name((collective_kind)c->kind)
-                              : kernel_name((kernel_kind)c->kind);
+  to->name = call_name(c);
 }
 
 /* Fills in what the plan says about the op. */

@@ -76,10 +76,8 @@ static slice call_slice(tracer *t, const plan_op *o)
 {
   assert(o->arg < t->plan->calls.count);
   const plan_call *call = &t->plan->calls.items[o->arg];
-  slice s = { .category = "kernel",
-              .name = call->is_collective
-                          ? nccl_name(t, collective_name((collective_kind)call->kind))
-                          : kernel_name((kernel_kind)call->kind) };
+  const char *name = call_name(call);
+  slice s = { .category = "kernel", .name = call->is_collective ? nccl_name(t, name) : name };
   site_args(t, &s, o);
   text_arg(&s, "shape", t->to->shapes[o->arg]);
   number_arg(&s, "bytes", call->bytes);

@@ -211,21 +211,12 @@ plan_view stage_rank_view(const stage *s, const exec_rank *rank, const plan_op *
   return rank_view(&v, rank);
 }
 
-static const char *what_runs(const stage *s, const plan_op *o)
-{
-  const plan_call *calls = s->plan->calls.items;
-  assert((o->kind != OP_KERNEL && o->kind != OP_COLLECTIVE) || o->arg < s->plan->calls.count);
-  if (o->kind == OP_KERNEL) return kernel_name((kernel_kind)calls[o->arg].kind);
-  if (o->kind == OP_COLLECTIVE) return collective_name((collective_kind)calls[o->arg].kind);
-  return op_name((op_kind)o->kind);
-}
-
 const char *stage_op_text(const stage *s, uint32_t op, arena *a)
 {
   const plan_op *o = stage_op(s, op);
   assert(o->site < s->plan->sites.count);
   const plan_site *site = &s->plan->sites.items[o->site];
-  const char *what = what_runs(s, o);
+  const char *what = plan_op_name(s->plan, o);
   if (site->layer >= 0)
     return arena_printf(a, "op %u (%s @ layer %d %s)", op, what, site->layer, site->module);
   if (site->module[0] != '\0') return arena_printf(a, "op %u (%s @ %s)", op, what, site->module);

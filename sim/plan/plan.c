@@ -23,6 +23,19 @@ NAME_OF(kernel_name, kernel_kind, PLAN_KERNELS, KERNEL_KINDS)
 NAME_OF(collective_name, collective_kind, PLAN_COLLECTIVES, COLLECTIVE_KINDS)
 #undef X
 
+const char *call_name(const plan_call *call)
+{
+  return call->is_collective ? collective_name((collective_kind)call->kind)
+                             : kernel_name((kernel_kind)call->kind);
+}
+
+const char *plan_op_name(const plan *p, const plan_op *o)
+{
+  assert(!op_is_call((op_kind)o->kind) || o->arg < p->calls.count);
+  return op_is_call((op_kind)o->kind) ? call_name(&p->calls.items[o->arg])
+                                      : op_name((op_kind)o->kind);
+}
+
 buffer_side class_side(buffer_class class)
 {
 #define X(id, name, meaning, side) side,

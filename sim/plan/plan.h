@@ -495,5 +495,9 @@ const char *group_name(comm_group group);
 const char *mark_name(mark_kind kind);
 const char *kernel_name(kernel_kind kind);
 const char *collective_name(collective_kind kind);
+/* The name of the kernel or of the collective. */
+const char *call_name(const plan_call *call);
+/* What the op runs: the name of its call, if it has one, else that of its kind. */
+const char *plan_op_name(const plan *p, const plan_op *o);
 
 #endif

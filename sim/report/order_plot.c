@@ -278,14 +278,6 @@ static const char *operands_text(const order_picture *g, const plan_op *o)
   return "";
 }
 
-static const char *work_name(const order_picture *g, const plan_op *o)
-{
-  const plan_call *calls = g->iteration->verification->plan->calls.items;
-  if (o->kind == OP_KERNEL) return kernel_name((kernel_kind)calls[o->arg].kind);
-  if (o->kind == OP_COLLECTIVE) return collective_name((collective_kind)calls[o->arg].kind);
-  return op_name((op_kind)o->kind);
-}
-
 static void draw_work(order_picture *g, const column *c, double x)
 {
   const plan_op *o = op_at(g, c->op);
@@ -298,7 +290,7 @@ static void draw_work(order_picture *g, const column *c, double x)
   cairo_stroke(g->plot.cairo);
   cairo_set_line_width(g->plot.cairo, 1);
   set_colour(&g->plot, ink);
-  put_name(g, x, top + 25, work_name(g, o));
+  put_name(g, x, top + 25, plan_op_name(g->iteration->verification->plan, o));
   put_text(&g->plot, x, top + LANE_HEIGHT - 22, 0.5, operands_text(g, o));
 }
 

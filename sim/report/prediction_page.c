@@ -44,15 +44,13 @@ static int32_t text_of_call(shown *g, uint32_t i)
 {
   const plan_call *call = &g->plan->calls.items[i];
   if (g->call_text[i] >= 0) return g->call_text[i];
-  const char *name = call->is_collective ? collective_name((collective_kind)call->kind)
-                                         : kernel_name((kernel_kind)call->kind);
   return new_text(g, &g->call_text[i],
-                  arena_printf(g->memory, "%s %s", name, call_shape(call, g->memory)));
+                  arena_printf(g->memory, "%s %s", call_name(call), call_shape(call, g->memory)));
 }
 
 static int32_t text_of_op(shown *g, const rank_plan *ops, const plan_op *o)
 {
-  if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) return text_of_call(g, o->arg);
+  if (op_is_call((op_kind)o->kind)) return text_of_call(g, o->arg);
   if (!op_is_copy((op_kind)o->kind))
     return new_text(g, &g->name_text[o->kind], op_name((op_kind)o->kind));
   uint32_t tensor = copy_host_buffer(ops, o)->tensor;

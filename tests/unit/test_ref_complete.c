@@ -115,17 +115,11 @@ static all_written run(const train_input *in, uint8_t poison)
   return w;
 }
 
-static const char *what_of(const plan *p, const plan_op *o)
-{
-  return o->kind == OP_KERNEL ? kernel_name((kernel_kind)p->calls.items[o->arg].kind)
-                              : op_name((op_kind)o->kind);
-}
-
 static void fail_at(const plan *p, size_t number, const written *w)
 {
   const plan_op *o = &p->ranks[w->rank % p->rank_count].ops.items[w->op];
   fail_msg("case %zu: rank %u: op %u (%s @ %s) leaves out elements that it is to write", number,
-           w->rank, w->op, what_of(p, o), p->sites.items[o->site].module);
+           w->rank, w->op, plan_op_name(p, o), p->sites.items[o->site].module);
 }
 
 static void check_written(const train_input *in, size_t number)
