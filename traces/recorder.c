@@ -108,7 +108,7 @@ static void describe_op(trace_recorder *r, uint32_t pp_rank, uint32_t op, trace_
   to->microbatch = m->microbatch;
   to->chunk = m->chunk;
   to->output_count = o->writes;
-  if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) {
+  if (op_is_call((op_kind)o->kind)) {
     describe_call(r, o->arg, to);
     return;
   }

@@ -207,7 +207,7 @@ static void put_op(tracer *t, uint32_t op)
 {
   const plan_op *o = &t->ops->ops.items[op];
   if (t->rank->start_ps[op] < 0) return;
-  if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) {
+  if (op_is_call((op_kind)o->kind)) {
     slice s = call_slice(t, o);
     put_work(t, op, &s);
   } else if (op_is_copy((op_kind)o->kind)) {

@@ -43,7 +43,7 @@ static bool knows_stage(const plan *p, uint32_t number, const cuda_options *opti
       diag_error(d, (source_pos){ 0 },
                  "cuda runs no optimizer on the host's processor: rank %u's %s", number,
                  stage_op_text(&s, i, &scratch));
-    else if ((o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) && !has_kernel(&t, p, o))
+    else if (op_is_call((op_kind)o->kind) && !has_kernel(&t, p, o))
       diag_error(d, (source_pos){ 0 }, "cuda has no kernel for rank %u's %s", number,
                  stage_op_text(&s, i, &scratch));
   }

@@ -35,8 +35,7 @@ static void fill_call(const rank_run *r, op_call *c, uint32_t op)
                          .is_forward = phase->kind == MARK_FORWARD,
                          .rank = &r->exec->layout->ranks[r->number],
                          .step = r->exec->step };
-  if (c->op->kind == OP_KERNEL || c->op->kind == OP_COLLECTIVE)
-    c->call.call = &p->calls.items[c->op->arg];
+  if (op_is_call((op_kind)c->op->kind)) c->call.call = &p->calls.items[c->op->arg];
   assert(c->call.call == NULL || c->call.call->is_collective == (c->op->kind == OP_COLLECTIVE));
 }
 
@@ -63,7 +62,7 @@ bool op_call_begin(rank_run *r, uint32_t op, operand_room *room, op_call *c)
 void op_call_shapes(const rank_run *r, uint32_t op, operand_room *room, op_call *c)
 {
   clear_call(r, op, room, c);
-  assert(c->op->kind == OP_KERNEL || c->op->kind == OP_COLLECTIVE);
+  assert(op_is_call((op_kind)c->op->kind));
   for (uint32_t i = 0; i < c->count; i++) {
     c->views[i] = stage_view(r->stage, c->op, i);
     c->tensors[i] = exec_tensor_of(NULL, &c->views[i]);

@@ -131,7 +131,7 @@ static int64_t scratch_of(const rank_run *r, uint32_t op)
   operand_room room;
   op_call c;
   op_kind kind = (op_kind)stage_op(r->stage, op)->kind;
-  if (kind != OP_KERNEL && kind != OP_COLLECTIVE) return 0;
+  if (!op_is_call(kind)) return 0;
   op_call_shapes(r, op, &room, &c);
   return kind == OP_KERNEL ? kernel_scratch(r, &c.call)
                            : exchange_scratch(r->exec->exchange, r->number, &c.call);

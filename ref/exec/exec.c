@@ -205,7 +205,7 @@ static bool knows_stage(const plan *p, uint32_t number, const ref_options *optio
   stage s = { .plan = p, .ops_of = &p->ranks[number] };
   for (uint32_t i = 0; i < s.ops_of->ops.count && diag_ok(d); i++) {
     const plan_op *o = stage_op(&s, i);
-    if ((o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) && !has_arithmetic(p, o, options))
+    if (op_is_call((op_kind)o->kind) && !has_arithmetic(p, o, options))
       diag_error(d, (source_pos){ 0 }, "ref has no arithmetic for rank %u's %s", number,
                  stage_op_text(&s, i, &scratch));
   }

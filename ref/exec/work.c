@@ -64,8 +64,7 @@ static void fill_call(const ref_exec *e, job *j)
                          .is_forward = phase->kind == MARK_FORWARD,
                          .rank = &e->layout->ranks[j->rank->number],
                          .step = e->step };
-  if (j->op->kind == OP_KERNEL || j->op->kind == OP_COLLECTIVE)
-    j->call.call = &e->plan->calls.items[j->op->arg];
+  if (op_is_call((op_kind)j->op->kind)) j->call.call = &e->plan->calls.items[j->op->arg];
 }
 
 /* Everything before the arithmetic. False after a finding. */

@@ -110,7 +110,7 @@ void walk_number_host_keys(walk *w)
 void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_t to,
                uint32_t tensor)
 {
-  assert(op_is_copy(kind) || kind == OP_KERNEL || kind == OP_COLLECTIVE);
+  assert(op_is_copy(kind) || op_is_call(kind));
   uint32_t first = w->rank->operands.count;
   uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, 2);
   assert(from < w->rank->buffers.count && to < w->rank->buffers.count && from != to);

@@ -45,7 +45,7 @@ static const bool unfilled[KERNEL_KINDS] = {
 
 bool lower_fills(const emitter *e, op_kind kind, const plan_call *call)
 {
-  assert(e->node != NULL && (kind == OP_KERNEL || kind == OP_COLLECTIVE));
+  assert(e->node != NULL && op_is_call(kind));
   const settings *s = e->settings;
   if (!s->training.deterministic_mode || s->derived.software.pytorch < FIRST_FILLING_PYTORCH)
     return false;

@@ -37,7 +37,7 @@ static const plan_view whole = { .whole = 1 };
 static void emit(walk *w, op_kind kind, plan_call *call, operand_list *o, bool reads)
 {
   uint32_t all = reads ? 2 * o->count : o->count;
-  assert(kind == OP_KERNEL || kind == OP_COLLECTIVE);
+  assert(op_is_call(kind));
   assert(o->count > 0 && o->count <= UINT8_MAX);
   memcpy(o->views + o->count, o->views, (all - o->count) * sizeof *o->views);
   plan_call_views(w->plan, call, o->views, all);

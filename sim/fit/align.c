@@ -62,8 +62,7 @@ static bool token_of_op(const plan *p, const rank_plan *r, uint32_t op, token *t
 {
   const plan_op *o = &r->ops.items[op];
   t->most = 1;
-  if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE)
-    return token_of_call(&p->calls.items[o->arg], t);
+  if (op_is_call((op_kind)o->kind)) return token_of_call(&p->calls.items[o->arg], t);
   if (op_is_message((op_kind)o->kind)) {
     t->class = FIT_COMMUNICATION;
     return !continues_exchange(r, op);

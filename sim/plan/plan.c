@@ -226,7 +226,7 @@ uint32_t plan_op_view_row(const plan *p, const plan_op *o, uint32_t i)
 {
   uint32_t row = 0;
   if (copy_may_be_part((op_kind)o->kind) && o->arg != 0) row = o->arg + i;
-  if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) {
+  if (op_is_call((op_kind)o->kind)) {
     const plan_call *call = &p->calls.items[o->arg];
     assert(call->views == 0 || i < call->view_count);
     assert(call->is_collective == (o->kind == OP_COLLECTIVE));

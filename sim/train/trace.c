@@ -59,7 +59,7 @@ static void take_contents(const trace_recorder *to, const execution *e, const ex
   uint32_t buffer = to->plan->ranks[rank->stage].operands.items[o->operands + operand];
   const char *data = e->by->data(e->exec, rank->global, buffer);
   plan_view seen = plan_op_view(to->plan, o, operand), v = rank_view(&seen, rank);
-  bool computes = o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE;
+  bool computes = op_is_call((op_kind)o->kind);
   if (data == NULL || e->by->is_scratch(e->exec, rank->global, buffer)) return;
   XXH128_hash_t hash;
   if (!computes && v.whole)
