@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/compile/kernel_calls.h"
 #include "sim/compile/walk.h"
 
 static const plan_view whole = { .whole = 1 };
@@ -107,10 +108,26 @@ void walk_number_host_keys(walk *w)
       }
 }
 
+plan_op *walk_call(walk *w, plan_stream stream, const plan_call *call, const uint32_t *reads,
+                   uint32_t read_count, const uint32_t *writes, uint32_t write_count)
+{
+  assert(read_count <= UINT8_MAX && write_count <= UINT8_MAX && read_count + write_count > 0);
+  uint32_t first = w->rank->operands.count;
+  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, read_count + write_count);
+  memcpy(operands, reads, read_count * sizeof *reads);
+  memcpy(operands + read_count, writes, write_count * sizeof *writes);
+  plan_op *made = walk_emit(w, call->is_collective ? OP_COLLECTIVE : OP_KERNEL, stream,
+                            plan_call_row(w->plan, call));
+  made->operands = first;
+  made->reads = (uint8_t)read_count;
+  made->writes = (uint8_t)write_count;
+  return made;
+}
+
 void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_t to,
                uint32_t tensor)
 {
-  assert(op_is_copy(kind) || op_is_call(kind));
+  assert(op_is_copy(kind));
   uint32_t first = w->rank->operands.count;
   uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, 2);
   assert(from < w->rank->buffers.count && to < w->rank->buffers.count && from != to);
@@ -133,18 +150,14 @@ void walk_copy_parts(walk *w, const plan_view *source, const plan_view *target)
 void walk_copy_kernel(walk *w, plan_stream stream, walk_operand_view from, walk_operand_view to,
                       uint32_t tensor, int64_t elements, int64_t traffic_bytes)
 {
-  plan_call call;
-  memset(&call, 0, sizeof call);
-  call.kind = stream == STREAM_CPU ? KERNEL_HOST_COPY : KERNEL_COPY;
-  call.dtype = w->plan->tensors.items[tensor].dtype;
+  const plan_tensor *t = &w->plan->tensors.items[tensor];
+  plan_call call = kernel_call(stream == STREAM_CPU ? KERNEL_HOST_COPY : KERNEL_COPY,
+                               (dtype)t->dtype, traffic_bytes);
   call.dims[0] = elements;
-  call.bytes = traffic_bytes;
   assert(from.view < w->plan->views.count && to.view < w->plan->views.count && elements > 0);
   const plan_view views[] = { w->plan->views.items[from.view], w->plan->views.items[to.view] };
   plan_call_views(w->plan, &call, views, 2);
-  uint32_t row = plan_call_row(w->plan, &call);
-  walk_copy(w, OP_KERNEL, stream, from.buffer, to.buffer, tensor);
-  w->rank->ops.items[w->rank->ops.count - 1].arg = row;
+  walk_call(w, walk_stream(w, stream), &call, &from.buffer, 1, &to.buffer, 1)->site = t->site;
 }
 
 uint32_t walk_host_alloc(walk *w, int64_t bytes, uint32_t tensor, uint32_t key)

@@ -1,9 +1,9 @@
 #include "sim/compile/ddp.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "sim/compile/collectives.h"
+#include "sim/compile/kernel_calls.h"
 #include "sim/residents/fsdp_units.h"
 
 enum { OUTSIDE_LAYERS = -1 };
@@ -17,79 +17,62 @@ static bool reduces(const walk *w, instance_id i)
          (int64_t)(i / w->chunk_count) == last;
 }
 
-/* Adds the gradients of the layer's parameters twice: as read and as written. Returns their
- * number. */
-static uint32_t add_operands(walk *w, const chunk_program *p, int32_t layer, int64_t *bytes)
+typedef struct layer_gradients {
+  uint32_t buffers[UINT8_MAX], count;
+  int64_t bytes;
+} layer_gradients;
+
+static layer_gradients gradients_of(const walk *w, const chunk_program *p, int32_t layer)
 {
-  uint32_t first = w->rank->operands.count, count = 0;
+  layer_gradients of = { .count = 0 };
   for (uint32_t k = 0; k < p->parameters.count; k++) {
     uint32_t gradient = w->gradient_of[0][k];
     if (p->parameters.items[k].layer != layer || gradient == NO_BUFFER) continue;
-    *ARRAY_PUSH(&w->rank->operands) = gradient;
-    *bytes += w->rank->buffers.items[gradient].bytes;
-    count++;
+    assert(of.count < UINT8_MAX);
+    of.buffers[of.count++] = gradient;
+    of.bytes += w->rank->buffers.items[gradient].bytes;
   }
-  uint32_t *again = ARRAY_EXTEND(&w->rank->operands, count);
-  memcpy(again, &w->rank->operands.items[first], count * sizeof *again);
-  assert(count <= UINT8_MAX);
-  return count;
+  return of;
 }
 
-static void emit(walk *w, op_kind kind, plan_stream stream, const plan_call *call, uint32_t first,
-                 uint32_t count)
+/* The call reads and writes all of them. */
+static void emit(walk *w, plan_stream stream, const plan_call *call, const layer_gradients *of)
 {
-  assert(count > 0 && first + 2 * count == w->rank->operands.count);
-  plan_op *made = walk_emit(w, kind, stream, plan_call_row(w->plan, call));
-  made->operands = first;
-  made->reads = made->writes = (uint8_t)count;
-}
-
-static int64_t element_bytes(const walk *w, uint32_t operand)
-{
-  assert(operand < w->rank->operands.count);
-  const plan_buffer *b = &w->rank->buffers.items[w->rank->operands.items[operand]];
-  return dtype_bytes((dtype)w->plan->tensors.items[b->tensor].dtype);
+  walk_call(w, stream, call, of->buffers, of->count, of->buffers, of->count);
 }
 
 /* Copies gradients into the buckets, divided by the number of ranks, or out of them. Each kernel
  * moves the gradients and as many bytes of buckets. */
-static void copy(walk *w, kernel_kind kind, int64_t bytes, uint32_t first, uint32_t count)
+static void copy(walk *w, kernel_kind kind, const layer_gradients *of)
 {
-  plan_call call;
-  assert(count > 0 && bytes % element_bytes(w, first) == 0);
-  memset(&call, 0, sizeof call);
-  call.kind = (uint8_t)kind;
-  call.dtype = DTYPE_BYTE;
-  call.dims[0] = bytes / element_bytes(w, first);
+  const plan_buffer *first = &w->rank->buffers.items[of->buffers[0]];
+  int64_t element_bytes = dtype_bytes((dtype)w->plan->tensors.items[first->tensor].dtype);
+  plan_call call = kernel_call(kind, DTYPE_BYTE, 2 * of->bytes);
+  assert(of->count > 0 && of->bytes % element_bytes == 0);
+  call.dims[0] = of->bytes / element_bytes;
   if (kind == KERNEL_SCALE) call.scalars[0] = 1 / (double)w->settings->parallel.world_size;
-  call.bytes = 2 * bytes;
-  emit(w, OP_KERNEL, STREAM_COMPUTE, &call, first, count);
+  emit(w, STREAM_COMPUTE, &call, of);
 }
 
 static void reduce(walk *w, instance_id i, int32_t layer)
 {
-  uint32_t first = w->rank->operands.count;
-  int64_t bytes = 0;
-  uint32_t count = add_operands(w, walk_program(w, i), layer, &bytes);
-  if (count == 0) return;
-  assert(bytes > 0 && w->backward_seen);
-  copy(w, KERNEL_SCALE, bytes, first, count);
+  layer_gradients of = gradients_of(w, walk_program(w, i), layer);
+  if (of.count == 0) return;
+  assert(of.bytes > 0 && w->backward_seen);
+  copy(w, KERNEL_SCALE, &of);
   act_join(w, STREAM_COMM, STREAM_COMPUTE);
-  plan_call call = collective_call(w->settings, COLLECTIVE_ALL_REDUCE, GROUP_DP, bytes);
-  emit(w, OP_COLLECTIVE, STREAM_COMM, &call, first, count);
+  plan_call call = collective_call(w->settings, COLLECTIVE_ALL_REDUCE, GROUP_DP, of.bytes);
+  emit(w, STREAM_COMM, &call, &of);
 }
 
 /* Reduced gradients are copied out of the buckets at the end. */
 static void copy_back(walk *w, instance_id i)
 {
   assert(w->chunk_count == 1 && "plain PyTorch has no pipeline");
-  const chunk_program *p = walk_program(w, i);
   int32_t layers = (int32_t)w->settings->model.num_layers;
   for (int32_t layer = OUTSIDE_LAYERS; layer < layers; layer++) {
-    uint32_t first = w->rank->operands.count;
-    int64_t bytes = 0;
-    uint32_t count = add_operands(w, p, layer, &bytes);
-    if (count > 0) copy(w, KERNEL_COPY, bytes, first, count);
+    layer_gradients of = gradients_of(w, walk_program(w, i), layer);
+    if (of.count > 0) copy(w, KERNEL_COPY, &of);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "sim/base/units.h"
 #include "sim/compile/collectives.h"
+#include "sim/compile/kernel_calls.h"
 #include "sim/compile/lower.h"
 #include "sim/compile/parts.h"
 
@@ -266,10 +267,7 @@ static void fill(emitter *e, plan_stream stream, uint32_t operand)
 {
   const program_place *place = &e->program->places.items[operand];
   dtype type = (dtype)e->plan->tensors.items[place->tensor].dtype;
-  plan_call call;
-  memset(&call, 0, sizeof call); /* compared as bytes */
-  call.kind = KERNEL_FILL_EMPTY;
-  call.dtype = (uint8_t)type;
+  plan_call call = kernel_call(KERNEL_FILL_EMPTY, type, 0);
   call.dims[0] = place->bytes / dtype_bytes(type);
   *ARRAY_PUSH(&e->refs) = (emitted_ref){ operand, { .whole = 1 }, { .whole = 1 } };
   push_step(e, OP_KERNEL, stream, &call, NULL, (ref[]){ e->refs.count - 1, 0 });
@@ -311,14 +309,11 @@ static int64_t counted_bytes(const emitter *e, const ref *reads, const ref *writ
 
 void emit_kernel(emitter *e, kernel_shape shape, const ref *reads, const ref *writes)
 {
-  plan_call call;
   assert(shape.kind < KERNEL_KINDS && shape.type < DTYPES && shape.bytes >= 0);
-  memset(&call, 0, sizeof call); /* compared as bytes */
-  call.kind = (uint8_t)shape.kind;
-  call.dtype = (uint8_t)shape.type;
-  call.bytes = shape.bytes == 0 && shape.uncounted > 0
-                   ? counted_bytes(e, reads, writes, shape.uncounted)
-                   : shape.bytes;
+  plan_call call = kernel_call(shape.kind, shape.type,
+                               shape.bytes == 0 && shape.uncounted > 0
+                                   ? counted_bytes(e, reads, writes, shape.uncounted)
+                                   : shape.bytes);
   memcpy(call.dims, shape.dims, sizeof call.dims);
   memcpy(call.scalars, shape.scalars, sizeof call.scalars);
   if (accumulates(e, shape.kind, writes)) call.scalars[GEMM_ADD] = 1;

@@ -145,21 +145,6 @@ void fsdp_buckets_take(walk *w, const chunk_program *p, instance *in, const prog
 
 /* ---- reducing ---- */
 
-static void emit(walk *w, op_kind kind, plan_call *call, const bucket *of, uint32_t reads,
-                 uint32_t written)
-{
-  uint32_t first = w->rank->operands.count;
-  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, reads + 1);
-  operands[0] = of->buffer;
-  if (reads == 2) operands[1] = of->gradients;
-  operands[reads] = written;
-  plan_op *made = walk_emit(w, kind, STREAM_COMM, plan_call_row(w->plan, call));
-  made->operands = first;
-  made->site = of->site;
-  made->reads = (uint8_t)reads;
-  made->writes = 1;
-}
-
 static void forget_oldest(walk *w)
 {
   struct fsdp_buckets *b = w->buckets;
@@ -186,18 +171,19 @@ static void reduce(walk *w, uint32_t group)
     plan_call scale = kernel_call(KERNEL_SCALE, type, 2 * g->elements * size);
     scale.dims[0] = g->elements;
     scale.scalars[0] = (double)g->part / (double)g->elements;
-    emit(w, OP_KERNEL, &scale, of, 1, of->buffer);
+    walk_call(w, STREAM_COMM, &scale, &of->buffer, 1, &of->buffer, 1)->site = of->site;
   }
   plan_call scatter = collective_call(w->settings, COLLECTIVE_REDUCE_SCATTER,
                                       g->is_expert ? GROUP_EDP : GROUP_DP, g->elements * size);
-  emit(w, OP_COLLECTIVE, &scatter, of, 1, of->buffer);
+  walk_call(w, STREAM_COMM, &scatter, &of->buffer, 1, &of->buffer, 1)->site = of->site;
   plan_call add = kernel_call(KERNEL_ADD, type, 3 * g->part * size);
   add.dims[0] = g->part;
   plan_view part = elements_from(type, of->start, g->part);
   plan_call_views(w->plan, &add,
                   (plan_view[]){ elements_from(type, g->elements - g->part, g->part), part, part },
                   3);
-  emit(w, OP_KERNEL, &add, of, 2, of->gradients);
+  const uint32_t terms[] = { of->buffer, of->gradients };
+  walk_call(w, STREAM_COMM, &add, terms, 2, &of->gradients, 1)->site = of->site;
   b->queue[(b->first + b->waiting_count++) % b->groups.count] =
       (waiting){ of->buffer, g->elements, act_record(w, STREAM_COMM) };
   b->waiting_elements += g->elements;

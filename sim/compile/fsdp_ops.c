@@ -1,9 +1,9 @@
 /* FSDP: the ops of a gather and of a reduction. */
 #include <assert.h>
-#include <string.h>
 
 #include "sim/compile/collectives.h"
 #include "sim/compile/fsdp_parts.h"
+#include "sim/compile/kernel_calls.h"
 
 uint32_t fsdp_tensor_row(walk *w, const char *name, dtype type, int64_t elements)
 {
@@ -22,23 +22,6 @@ uint32_t fsdp_alloc(walk *w, const char *name, dtype type, int64_t elements, buf
                     class, pool);
 }
 
-static plan_op *emit(walk *w, op_kind kind, plan_stream stream, const plan_call *call,
-                     const uint32_t *reads, uint32_t read_count, const uint32_t *writes,
-                     uint32_t write_count)
-{
-  assert(read_count <= UINT8_MAX && write_count <= UINT8_MAX);
-  uint32_t first = w->rank->operands.count;
-  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, read_count + write_count);
-  memcpy(operands, reads, read_count * sizeof *reads);
-  memcpy(operands + read_count, writes, write_count * sizeof *writes);
-  plan_op *made = walk_emit(w, kind, stream, plan_call_row(w->plan, call));
-  made->operands = first;
-  made->site = w->fsdp->site;
-  made->reads = (uint8_t)read_count;
-  made->writes = (uint8_t)write_count;
-  return made;
-}
-
 static int64_t bytes_of(const walk *w, const uint32_t *buffers, uint32_t count)
 {
   assert(count == 0 || buffers[0] < w->rank->buffers.count);
@@ -48,20 +31,22 @@ static int64_t bytes_of(const walk *w, const uint32_t *buffers, uint32_t count)
   return bytes;
 }
 
+static dtype type_of_buffer(const walk *w, uint32_t buffer)
+{
+  return (dtype)w->plan->tensors.items[w->rank->buffers.items[buffer].tensor].dtype;
+}
+
 static void emit_kernel_of(walk *w, kernel_kind kind, double scalar, plan_stream stream,
                            const uint32_t *reads, uint32_t read_count, const uint32_t *writes,
                            uint32_t write_count)
 {
-  plan_call call;
-  memset(&call, 0, sizeof call);
-  call.kind = (uint8_t)kind;
-  call.scalars[0] = scalar;
   assert(write_count > 0);
-  uint32_t tensor = w->rank->buffers.items[writes[0]].tensor;
-  call.dtype = w->plan->tensors.items[tensor].dtype;
-  call.dims[0] = bytes_of(w, writes, write_count) / dtype_bytes((dtype)call.dtype);
-  call.bytes = bytes_of(w, reads, read_count) + bytes_of(w, writes, write_count);
-  emit(w, OP_KERNEL, stream, &call, reads, read_count, writes, write_count);
+  int64_t written = bytes_of(w, writes, write_count);
+  dtype type = type_of_buffer(w, writes[0]);
+  plan_call call = kernel_call(kind, type, bytes_of(w, reads, read_count) + written);
+  call.dims[0] = written / dtype_bytes(type);
+  call.scalars[0] = scalar;
+  walk_call(w, stream, &call, reads, read_count, writes, write_count)->site = w->fsdp->site;
 }
 
 void fsdp_kernel(walk *w, kernel_kind kind, plan_stream stream, const uint32_t *reads,
@@ -119,19 +104,15 @@ static void copy_together(walk *w, plan_stream stream, const fsdp_operand *reads
                           bool some)
 {
   copy_list list = { .count = 0 };
-  plan_call call;
-  memset(&call, 0, sizeof call);
   assert(write_count > 0);
   int64_t read = add_operands(w, &list, reads, read_count, some);
   int64_t written = add_operands(w, &list, writes, write_count, some);
-  uint32_t tensor = w->rank->buffers.items[writes[0].buffer].tensor;
-  call.kind = KERNEL_COPY;
-  call.dtype = w->plan->tensors.items[tensor].dtype;
-  call.dims[0] = written / dtype_bytes((dtype)call.dtype);
-  call.bytes = read + written;
+  dtype type = type_of_buffer(w, writes[0].buffer);
+  plan_call call = kernel_call(KERNEL_COPY, type, read + written);
+  call.dims[0] = written / dtype_bytes(type);
   plan_call_views(w->plan, &call, list.views, list.count);
-  emit(w, OP_KERNEL, stream, &call, list.buffers, read_count, list.buffers + read_count,
-       write_count);
+  walk_call(w, stream, &call, list.buffers, read_count, list.buffers + read_count, write_count)
+      ->site = w->fsdp->site;
 }
 
 /* One kernel has at most UINT8_MAX operands on a side, as multi_tensor_apply's have a limit. */
@@ -169,5 +150,5 @@ void fsdp_collective(walk *w, collective_kind kind, int64_t ranks, int64_t bytes
     const plan_view views[] = { fsdp_bytes(0, 1, bytes, bytes), { .whole = 1 } };
     plan_call_views(w->plan, &call, views, 2);
   }
-  emit(w, OP_COLLECTIVE, STREAM_COMM, &call, &read, 1, &written, 1);
+  walk_call(w, STREAM_COMM, &call, &read, 1, &written, 1)->site = w->fsdp->site;
 }

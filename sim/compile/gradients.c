@@ -5,16 +5,17 @@
 
 #include "sim/compile/collectives.h"
 #include "sim/compile/fsdp_buckets.h"
+#include "sim/compile/kernel_calls.h"
 
 enum { OPERANDS = UINT8_MAX };
 
-/* The buffers of an op: all read, all written, or all both. It is large: made by list_new, which
- * leaves its arrays as they are, and never copied. */
+/* The buffers that a collective reads and writes. It is large: made by list_new, which leaves its
+ * arrays as they are, and never copied. */
 typedef struct operand_list {
   uint32_t count;
   int64_t bytes;
   uint32_t buffers[OPERANDS];
-  plan_view views[2 * OPERANDS];
+  plan_view views[2 * OPERANDS]; /* the second half: room for what it writes */
 } operand_list;
 
 static void list_new(operand_list *o)
@@ -34,23 +35,6 @@ static void add(operand_list *o, uint32_t buffer, plan_view view, int64_t bytes)
 
 static const plan_view whole = { .whole = 1 };
 
-static void emit(walk *w, op_kind kind, plan_call *call, operand_list *o, bool reads)
-{
-  uint32_t all = reads ? 2 * o->count : o->count;
-  assert(op_is_call(kind));
-  assert(o->count > 0 && o->count <= UINT8_MAX);
-  memcpy(o->views + o->count, o->views, (all - o->count) * sizeof *o->views);
-  plan_call_views(w->plan, call, o->views, all);
-  uint32_t first = w->rank->operands.count;
-  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, all);
-  memcpy(operands, o->buffers, o->count * sizeof *operands);
-  memcpy(operands + all - o->count, o->buffers, o->count * sizeof *operands);
-  plan_op *made = walk_emit(w, kind, STREAM_COMPUTE, plan_call_row(w->plan, call));
-  made->operands = first;
-  made->reads = (uint8_t)(reads ? o->count : 0);
-  made->writes = (uint8_t)o->count;
-}
-
 /* ---- one buffer after the other -------------------------------------------------------------- */
 
 static bool is_gradient_buffer(const static_allocation *a)
@@ -59,28 +43,17 @@ static bool is_gradient_buffer(const static_allocation *a)
   return a->purpose == CLASS_GRADIENT && a->buffer != NO_PARAMETER;
 }
 
-static void call_new(plan_call *call, kernel_kind kind, const static_allocation *a)
-{
-  assert(a->bytes % dtype_bytes((dtype)a->type) == 0);
-  memset(call, 0, sizeof *call);
-  call->kind = (uint8_t)kind;
-  call->dtype = a->type;
-  call->dims[0] = a->bytes / dtype_bytes((dtype)a->type);
-}
-
+/* Executors leave norms and clipping to the trainer, which has the norm and the coefficient already. */
 static void emit_kernel(walk *w, kernel_kind kind, const static_allocation *a, uint32_t buffer,
-                        double scalar)
+                        double scalar, int64_t bytes)
 {
-  assert(kind == KERNEL_FILL || kind == KERNEL_SCALE);
-  bool reads = kind != KERNEL_FILL;
-  operand_list o;
-  plan_call call;
-  list_new(&o);
-  call_new(&call, kind, a);
+  int64_t element_bytes = dtype_bytes((dtype)a->type);
+  plan_call call = kernel_call(kind, (dtype)a->type, bytes);
+  assert(a->bytes % element_bytes == 0);
+  call.dims[0] = a->bytes / element_bytes;
   call.scalars[0] = scalar;
-  call.bytes = reads ? 2 * a->bytes : a->bytes;
-  add(&o, buffer, whole, a->bytes);
-  emit(w, OP_KERNEL, &call, &o, reads);
+  bool reads = kind != KERNEL_FILL, writes = kind != KERNEL_GRADIENT_NORM;
+  walk_call(w, STREAM_COMPUTE, &call, &buffer, reads, &buffer, writes);
 }
 
 void gradients_zero(walk *w, const static_allocation_list *list, const uint32_t *buffer)
@@ -88,31 +61,7 @@ void gradients_zero(walk *w, const static_allocation_list *list, const uint32_t 
   assert(!w->forward_seen && "gradients are zero before the first forward");
   for (uint32_t i = 0; i < list->count; i++)
     if (is_gradient_buffer(&list->items[i]))
-      emit_kernel(w, KERNEL_FILL, &list->items[i], buffer[i], 0);
-}
-
-/* Kernels that executors leave to the trainer, which has the norm and the coefficient already. */
-static void emit_for_trainer(walk *w, kernel_kind kind, const static_allocation *a, uint32_t buffer,
-                             int64_t bytes)
-{
-  bool clips = kind == KERNEL_GRADIENT_CLIP;
-  assert(clips || kind == KERNEL_GRADIENT_NORM);
-  operand_list o;
-  plan_call call;
-  list_new(&o);
-  call_new(&call, kind, a);
-  call.bytes = bytes;
-  add(&o, buffer, whole, a->bytes);
-  uint32_t first = w->rank->operands.count;
-  plan_call_views(w->plan, &call, o.views, 1);
-  if (clips) {
-    emit(w, OP_KERNEL, &call, &o, true);
-    return;
-  }
-  *ARRAY_PUSH(&w->rank->operands) = buffer;
-  plan_op *made = walk_emit(w, OP_KERNEL, STREAM_COMPUTE, plan_call_row(w->plan, &call));
-  made->operands = first;
-  made->reads = 1;
+      emit_kernel(w, KERNEL_FILL, &list->items[i], buffer[i], 0, list->items[i].bytes);
 }
 
 void gradients_check(walk *w, const static_allocation_list *list, const uint32_t *buffer)
@@ -121,7 +70,7 @@ void gradients_check(walk *w, const static_allocation_list *list, const uint32_t
   if (!w->settings->training.check_for_nan_in_loss_and_grad) return;
   for (uint32_t i = 0; i < list->count; i++)
     if (is_gradient_buffer(&list->items[i])) {
-      emit_for_trainer(w, KERNEL_GRADIENT_NORM, &list->items[i], buffer[i], list->items[i].bytes);
+      emit_kernel(w, KERNEL_GRADIENT_NORM, &list->items[i], buffer[i], 0, list->items[i].bytes);
       walk_host_read(w, STREAM_COMPUTE);
     }
 }
@@ -150,16 +99,16 @@ void gradients_clip(walk *w, const static_allocation_list *list, const uint32_t 
   bool any = false;
   for (uint32_t i = 0; i < list->count; i++)
     if (is_gradient_buffer(&list->items[i])) {
-      emit_for_trainer(w, KERNEL_GRADIENT_NORM, &list->items[i], buffer[i],
-                       list->items[i].bytes / shards(w));
+      emit_kernel(w, KERNEL_GRADIENT_NORM, &list->items[i], buffer[i], 0,
+                  list->items[i].bytes / shards(w));
       any = true;
     }
   if (!any) return;
   walk_host_read(w, STREAM_COMPUTE);
   for (uint32_t i = 0; i < list->count; i++)
     if (is_gradient_buffer(&list->items[i]))
-      emit_for_trainer(w, KERNEL_GRADIENT_CLIP, &list->items[i], buffer[i],
-                       passes_of_clip(w->settings) * (list->items[i].bytes / shards(w)));
+      emit_kernel(w, KERNEL_GRADIENT_CLIP, &list->items[i], buffer[i], 0,
+                  passes_of_clip(w->settings) * (list->items[i].bytes / shards(w)));
 }
 
 static void average(walk *w, const static_allocation_list *list, const uint32_t *buffer)
@@ -169,7 +118,8 @@ static void average(walk *w, const static_allocation_list *list, const uint32_t 
   assert(ranks >= 1);
   for (uint32_t i = 0; i < list->count && ranks > 1; i++)
     if (is_gradient_buffer(&list->items[i]))
-      emit_kernel(w, KERNEL_SCALE, &list->items[i], buffer[i], 1 / (double)ranks);
+      emit_kernel(w, KERNEL_SCALE, &list->items[i], buffer[i], 1 / (double)ranks,
+                  2 * list->items[i].bytes);
 }
 
 /* ---- over ranks ------------------------------------------------------------------------------ */
@@ -186,7 +136,9 @@ static void collective(walk *w, collective_kind kind, comm_group group, operand_
   if (call.group_size == 1 || o->count == 0) return;
   assert(o->bytes > 0 && call.group_size > 1);
   if (bytes_of_part) call.bytes /= call.group_size;
-  emit(w, OP_COLLECTIVE, &call, o, true);
+  memcpy(o->views + o->count, o->views, o->count * sizeof *o->views);
+  plan_call_views(w->plan, &call, o->views, 2 * o->count);
+  walk_call(w, STREAM_COMPUTE, &call, o->buffers, o->count, o->buffers, o->count);
 }
 
 /* The buffers of a class, of experts' parameters or of the others. */
@@ -239,11 +191,8 @@ static plan_view slot_view(const rank_parameters *r, uint32_t i)
 {
   const parameter_place *at = &r->places[i];
   assert(i < r->list.count && at->buffer < r->buffers.count && at->start >= 0);
-  return (plan_view){ .dtype = r->buffers.items[at->buffer].gradient_type,
-                      .rank = 1,
-                      .offset = at->start,
-                      .shape = { parameter_elements(&r->list.items[i]) },
-                      .strides = { 1 } };
+  return elements_from((dtype)r->buffers.items[at->buffer].gradient_type, at->start,
+                       parameter_elements(&r->list.items[i]));
 }
 
 static uint32_t *buffer_ids(const walk *w, const static_allocation_list *list,

@@ -77,8 +77,8 @@ static void all_gather(walk *w, const passing *p, int64_t count)
   }
   plan_call call = collective_call(w->settings, COLLECTIVE_ALL_GATHER, GROUP_EDP, bytes);
   plan_call_views(w->plan, &call, (plan_view[]){ sent, received }, 2);
-  walk_copy(w, OP_COLLECTIVE, STREAM_COMPUTE, p->send, p->receive, p->tensor);
-  w->rank->ops.items[w->rank->ops.count - 1].arg = plan_call_row(w->plan, &call);
+  walk_call(w, STREAM_COMPUTE, &call, &p->send, 1, &p->receive, 1)->site =
+      w->plan->tensors.items[p->tensor].site;
 }
 
 /* The plan's rank is the last one. */

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/compile/kernel_calls.h"
+
 static bool is_data(const plan *p, uint32_t tensor)
 {
   assert(tensor < p->tensors.count);
@@ -153,11 +155,9 @@ static program_parameter expert_weight(const graph_place *place, program_paramet
   all.bytes /= experts;
   all.row = place->row == NO_ROW ? NO_ROW : place->row + number;
   if (place->weight.whole) return all;
-  all.weight = (plan_view){ .dtype = place->weight.dtype,
-                            .rank = 1,
-                            .offset = place->weight.offset + number * place->weight.strides[0],
-                            .shape = { all.bytes / dtype_bytes((dtype)place->weight.dtype) },
-                            .strides = { 1 } };
+  dtype type = (dtype)place->weight.dtype;
+  all.weight = elements_from(type, place->weight.offset + number * place->weight.strides[0],
+                             all.bytes / dtype_bytes(type));
   return all;
 }
 

@@ -22,21 +22,17 @@ static operand all_of(uint32_t buffer)
 }
 
 /* `operands`: those read, then those written. */
-static void emit(walk *w, op_kind kind, plan_call *call, const operand *operands, uint32_t reads,
-                 uint32_t writes)
+static void emit(walk *w, plan_call *call, const operand *operands, uint32_t reads, uint32_t writes)
 {
   plan_view views[MOST_OPERANDS];
+  uint32_t buffers[MOST_OPERANDS];
   assert(reads > 0 && writes > 0 && reads + writes <= MOST_OPERANDS);
-  uint32_t first = w->rank->operands.count;
   for (uint32_t i = 0; i < reads + writes; i++) {
     views[i] = operands[i].view.rank > 0 ? operands[i].view : (plan_view){ .whole = 1 };
-    *ARRAY_PUSH(&w->rank->operands) = operands[i].buffer;
+    buffers[i] = operands[i].buffer;
   }
   plan_call_views(w->plan, call, views, reads + writes);
-  plan_op *made = walk_emit(w, kind, STREAM_COMPUTE, plan_call_row(w->plan, call));
-  made->operands = first;
-  made->reads = (uint8_t)reads;
-  made->writes = (uint8_t)writes;
+  walk_call(w, STREAM_COMPUTE, call, buffers, reads, buffers + reads, writes);
 }
 
 /* An eager operator that reads `from` and `to`, which it writes. */
@@ -44,7 +40,7 @@ static void update(walk *w, operand from, operand to, int64_t elements, int64_t 
 {
   plan_call call = kernel_call(KERNEL_MUON_UPDATE, DTYPE_FP32, elements * element_bytes);
   call.dims[0] = elements;
-  emit(w, OP_KERNEL, &call, (operand[]){ from, to, to }, 2, 1);
+  emit(w, &call, (operand[]){ from, to, to }, 2, 1);
 }
 
 static walk_operand_view seen(walk *w, operand o)
@@ -115,7 +111,7 @@ static void multiply(walk *w, const matrix *left, const matrix *right, const mat
   call.scalars[GEMM_LAYOUT] = layout;
   operand operands[] = { all_of(left->buffer), all_of(right->buffer), all_of(to->buffer),
                          all_of(to->buffer) };
-  emit(w, OP_KERNEL, &call, operands, added ? 3 : 2, 1);
+  emit(w, &call, operands, added ? 3 : 2, 1);
 }
 
 /* torch.addmm: a copy, to which a product is added. */
@@ -161,7 +157,7 @@ static void reduce(walk *w, const sharing *how, const matrix *m)
                                    elements_of(m) * dtype_bytes(m->type));
   call.dtype = (uint8_t)m->type;
   assert(call.group_size == how->ranks);
-  emit(w, OP_COLLECTIVE, &call, (operand[]){ all_of(m->buffer), all_of(m->buffer) }, 1, 1);
+  emit(w, &call, (operand[]){ all_of(m->buffer), all_of(m->buffer) }, 1, 1);
 }
 
 /* The whole matrix from the ranks' parts: a list of all parts, which are then joined. */
@@ -172,7 +168,7 @@ static matrix gathered(walk *w, const sharing *how, operand part, int64_t rows, 
   call.dtype = DTYPE_FP32;
   assert(call.group_size == how->ranks && how->dimension >= 0);
   matrix parts = matrix_new(w, "momentum_parts", DTYPE_FP32, rows * how->ranks, columns);
-  emit(w, OP_COLLECTIVE, &call, (operand[]){ part, all_of(parts.buffer) }, 1, 1);
+  emit(w, &call, (operand[]){ part, all_of(parts.buffer) }, 1, 1);
   if (how->dimension == 1) parts.rows = rows, parts.columns = columns * how->ranks;
   return converted(w, parts, "momentum", DTYPE_FP32);
 }
@@ -200,7 +196,7 @@ static matrix normalised(walk *w, const sharing *how, operand from, int64_t rows
   int64_t elements = elements_of(&x), bytes = elements * dtype_bytes(DTYPE_FP32);
   plan_call call = kernel_call(KERNEL_MUON_NORM, DTYPE_FP32, bytes);
   call.dims[0] = elements;
-  emit(w, OP_KERNEL, &call, (operand[]){ from, all_of(norm.buffer) }, 1, 1);
+  emit(w, &call, (operand[]){ from, all_of(norm.buffer) }, 1, 1);
   if (is_summed(how)) reduce(w, how, &norm);
   copy(w, from, all_of(x.buffer), elements, 2 * dtype_bytes(DTYPE_FP32));
   matrix_drop(w, &norm);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/compile/kernel_calls.h"
 #include "sim/compile/muon.h"
 
 enum { TENSORS_AT_ONCE = OPTIMIZER_TENSORS, STATES = OPTIMIZER_STATES, GROUPS = 4 };
@@ -126,13 +127,10 @@ static bool uses_momentum(const step_kernel *k)
 
 static void emit(walk *w, step_kernel *k, int64_t bytes)
 {
-  plan_call call;
   plan_view views[2 * OPERANDS];
-  assert(k->tensors > 0 && k->read_count <= UINT8_MAX && k->write_count <= UINT8_MAX && bytes >= 0);
-  memset(&call, 0, sizeof call);
-  call.kind = k->on_host ? KERNEL_HOST_OPTIMIZER_STEP : KERNEL_OPTIMIZER_STEP;
-  call.dtype = DTYPE_FP32;
-  call.bytes = bytes;
+  plan_call call = kernel_call(k->on_host ? KERNEL_HOST_OPTIMIZER_STEP : KERNEL_OPTIMIZER_STEP,
+                               DTYPE_FP32, bytes);
+  assert(k->tensors > 0);
   call.dims[0] = k->elements;
   call.dims[1] = k->tensors;
   call.dims[2] = k->state_count;
@@ -144,15 +142,8 @@ static void emit(walk *w, step_kernel *k, int64_t bytes)
   memcpy(views, k->read_views, k->read_count * sizeof *views);
   memcpy(views + k->read_count, k->write_views, k->write_count * sizeof *views);
   plan_call_views(w->plan, &call, views, k->read_count + k->write_count);
-  uint32_t first = w->rank->operands.count;
-  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, k->read_count + k->write_count);
-  memcpy(operands, k->reads, k->read_count * sizeof *operands);
-  memcpy(operands + k->read_count, k->writes, k->write_count * sizeof *operands);
-  plan_stream stream = k->on_host ? STREAM_CPU : STREAM_COMPUTE;
-  plan_op *made = walk_emit(w, OP_KERNEL, stream, plan_call_row(w->plan, &call));
-  made->operands = first;
-  made->reads = (uint8_t)k->read_count;
-  made->writes = (uint8_t)k->write_count;
+  walk_call(w, k->on_host ? STREAM_CPU : STREAM_COMPUTE, &call, k->reads, k->read_count, k->writes,
+            k->write_count);
 }
 
 void optimizer_step_tensors(walk *w, const optimizer_step *step)
@@ -211,11 +202,7 @@ plan_view optimizer_shard_view(const rank_parameters *r, uint32_t row, int64_t e
 {
   int64_t before = parameter_elements(&r->list.items[row]) - elements;
   assert(before >= 0 && "a shard is a part of its row");
-  return (plan_view){ .dtype = (uint8_t)type,
-                      .rank = 1,
-                      .offset = r->places[row].start + before,
-                      .shape = { elements },
-                      .strides = { 1 } };
+  return elements_from(type, r->places[row].start + before, elements);
 }
 
 static plan_view last_elements(const rank_parameters *r, const stepped *p, dtype type)

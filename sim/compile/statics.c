@@ -1,13 +1,13 @@
 #include "sim/compile/statics.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "sim/compile/frames.h"
 #include "sim/compile/fsdp_buckets.h"
 #include "sim/compile/gradients.h"
 #include "sim/compile/host_experts.h"
 #include "sim/compile/hybrid_optimizer.h"
+#include "sim/compile/kernel_calls.h"
 #include "sim/compile/optimizer.h"
 #include "sim/compile/optimizer_offload.h"
 #include "sim/compile/parameters.h"
@@ -256,20 +256,12 @@ static int64_t step_bytes(const walk *w)
 /* One kernel for all states: they are elsewhere, or their shards span parameters. */
 static void step_as_one(walk *w)
 {
-  plan_call call;
-  memset(&call, 0, sizeof call);
-  call.kind = KERNEL_OPTIMIZER_STEP;
-  call.dtype = DTYPE_FP32;
-  call.bytes = call.dims[0] = step_bytes(w);
+  int64_t bytes = step_bytes(w);
+  plan_call call = kernel_call(KERNEL_OPTIMIZER_STEP, DTYPE_FP32, bytes);
+  call.dims[0] = bytes;
   call.dims[1] = optimizer_tensors(&w->statics->list, w->memory);
   assert(w->statics->gradients != w->statics->weights);
-  uint32_t first = w->rank->operands.count;
-  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, 2);
-  operands[0] = w->statics->gradients;
-  operands[1] = w->statics->weights;
-  plan_op *made = walk_emit(w, OP_KERNEL, STREAM_COMPUTE, plan_call_row(w->plan, &call));
-  made->operands = first;
-  made->reads = made->writes = 1;
+  walk_call(w, STREAM_COMPUTE, &call, &w->statics->gradients, 1, &w->statics->weights, 1);
 }
 
 static void step_in_buffers(walk *w)

@@ -195,6 +195,9 @@ uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class,
 void walk_fill(walk *w, uint32_t buffer);
 /* A pinned host buffer; `key` 0: it belongs to no pool. */
 uint32_t walk_host_alloc(walk *w, int64_t bytes, uint32_t tensor, uint32_t key);
+/* Emits a kernel or a collective, with the buffers that it reads and writes; its site is nowhere. */
+plan_op *walk_call(walk *w, plan_stream stream, const plan_call *call, const uint32_t *reads,
+                   uint32_t read_count, const uint32_t *writes, uint32_t write_count);
 /* A buffer, and the view of it: a row of plan.views; 0: the whole buffer. */
 typedef struct walk_operand_view {
   uint32_t buffer, view;
