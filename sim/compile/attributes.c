@@ -26,11 +26,7 @@ bool attributes_keep_one(walk *w, int64_t bytes)
   for (uint32_t chunk = 0; w->attributes != NULL && chunk < w->chunk_count; chunk++)
     for (uint32_t i = 0; i < w->attributes[chunk].count; i++) {
       uint32_t *attribute = &w->attributes[chunk].items[i];
-      const plan_buffer *b = *attribute == NO_BUFFER ? NULL : &w->rank->buffers.items[*attribute];
-      if (b == NULL || b->bytes != bytes ||
-          (w->references.items[*attribute] & REFERENCE_EMPTIED) != 0)
-        continue;
-      walk_retain(w, *attribute);
+      if (*attribute == NO_BUFFER || !walk_retain_of_size(w, *attribute, bytes)) continue;
       *attribute = NO_BUFFER;
       return true;
     }

@@ -2,14 +2,6 @@
 
 #include <assert.h>
 
-static void release(walk *w, held_buffers *held)
-{
-  assert(held->count <= HELD_BUFFERS);
-  for (uint32_t i = 0; i < held->count; i++)
-    walk_drop_reference(w, held->items[i]);
-  held->count = 0;
-}
-
 /* ---- one part ------------------------------------------------------------------------------- */
 
 static const program_part_array *parts_of(const walk *w, const part_cursor *c)
@@ -189,58 +181,4 @@ void combined_finish(walk *w)
   run_while(w, &w->back, PART_PRE_DISPATCH);
   run_rest(w, &w->ahead);
   run_rest(w, &w->back);
-}
-
-/* ---- what layers leave ---------------------------------------------------------------------- */
-
-uint32_t combined_layer_count(const walk *w)
-{
-  assert(w->settings->model.num_layers > 0 && w->settings->model.mtp_num_layers >= 0);
-  return (uint32_t)(w->settings->model.num_layers + w->settings->model.mtp_num_layers);
-}
-
-void combined_forward_of_layer(walk *w, instance_id i, uint32_t layer)
-{
-  if (w->left == NULL) w->left = ARENA_ARRAY(w->memory, layer_leftover, combined_layer_count(w));
-  assert(layer < combined_layer_count(w));
-  w->left[layer].newest = i;
-  release(w, &w->left[layer].buffers);
-}
-
-void combined_leave(walk *w, instance_id i, uint32_t layer, uint32_t buffer)
-{
-  assert(w->left != NULL && layer < combined_layer_count(w) && buffer != NO_BUFFER);
-  layer_leftover *left = &w->left[layer];
-  if (left->newest != i || (w->references.items[buffer] & REFERENCE_EMPTIED)) return;
-  assert(left->buffers.count < HELD_BUFFERS);
-  walk_refer(w, buffer);
-  left->buffers.items[left->buffers.count++] = buffer;
-}
-
-static bool keep_one(walk *w, held_buffers *left, int64_t bytes)
-{
-  for (uint32_t i = 0; i < left->count; i++) {
-    const plan_buffer *b = &w->rank->buffers.items[left->items[i]];
-    assert(walk_references(w, left->items[i]) > 0);
-    if (b->bytes != bytes) continue;
-    walk_retain(w, left->items[i]);
-    left->items[i] = left->items[--left->count];
-    return true;
-  }
-  return false;
-}
-
-bool combined_keep_one(walk *w, int64_t bytes)
-{
-  assert(bytes > 0);
-  for (uint32_t layer = 0; w->left != NULL && layer < combined_layer_count(w); layer++)
-    if (keep_one(w, &w->left[layer].buffers, bytes)) return true;
-  return false;
-}
-
-void combined_end(walk *w)
-{
-  assert(!w->exchanges_of_pair && "the last pair is finished");
-  for (uint32_t layer = 0; w->left != NULL && layer < combined_layer_count(w); layer++)
-    release(w, &w->left[layer].buffers);
 }

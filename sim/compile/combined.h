@@ -20,16 +20,4 @@ void combined_begin_backward(walk *w, instance_id i);
 void combined_layers(walk *w);
 void combined_finish(walk *w);
 
-/* What a layer leaves (graph_part, or graph_node's leaves_graph in a checkpoint) stays until its forward runs
- * for another micro-batch; nothing stays if that has already run. A recomputation is such a run. */
-void combined_forward_of_layer(walk *w, instance_id i, uint32_t layer);
-void combined_leave(walk *w, instance_id i, uint32_t layer, uint32_t buffer);
-/* At the end of the iteration: one leftover of that size stays for the next iteration, the others
- * are freed. False: none has that size. */
-bool combined_keep_one(walk *w, int64_t bytes);
-void combined_end(walk *w);
-
-/* How many layers the model has, with those of multi-token prediction. */
-uint32_t combined_layer_count(const walk *w);
-
 #endif

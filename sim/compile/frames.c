@@ -3,7 +3,8 @@
 #include <assert.h>
 
 #include "sim/compile/attributes.h"
-#include "sim/compile/combined.h"
+#include "sim/compile/held.h"
+#include "sim/compile/leftovers.h"
 #include "sim/graph/sizes.h"
 
 static bool interleaves(const settings *s)
@@ -29,10 +30,7 @@ static bool keeps_first_steady_input(const settings *s)
 static void hold(walk *w, held_buffers *held, instance_id i, place_id place)
 {
   uint32_t buffer = place == 0 ? NO_BUFFER : walk_instance(w, i)->buffer_of[place];
-  if (buffer == NO_BUFFER) return;
-  assert(held->count < HELD_BUFFERS);
-  walk_refer(w, buffer);
-  held->items[held->count++] = buffer;
+  if (buffer != NO_BUFFER) held_add(w, held, buffer);
 }
 
 static void give_to_iterator(walk *w, instance_id i, place_id place)
@@ -44,19 +42,11 @@ static void give_to_iterator(walk *w, instance_id i, place_id place)
   walk_drop_place(w, i, place);
 }
 
-static void release(walk *w, held_buffers *held)
-{
-  assert(held->count <= HELD_BUFFERS);
-  for (uint32_t i = 0; i < held->count; i++)
-    walk_drop_reference(w, held->items[i]);
-  held->count = 0;
-}
-
 void frames_forward_done(walk *w, instance_id i)
 {
   assert(w->forward_seen && w->instances[i] != NULL);
   w->last_forward = i;
-  if (holds_last_pass(w->settings)) release(w, &w->held_by_popped);
+  if (holds_last_pass(w->settings)) held_release(w, &w->held_by_popped);
 }
 
 void frames_keep_batch(walk *w, instance_id i)
@@ -71,7 +61,7 @@ void frames_backward_begins(walk *w, instance_id i)
 {
   assert(w->forward_seen && w->instances[i] != NULL);
   if (holds_last_pass(w->settings)) {
-    release(w, &w->held_by_popped);
+    held_release(w, &w->held_by_popped);
     hold(w, &w->held_by_popped, i, walk_program(w, i)->input);
   }
   if (w->backward_seen || !keeps_first_steady_input(w->settings)) return;
@@ -87,7 +77,7 @@ void frames_backward_done(walk *w, instance_id i)
     hold(w, &w->held_by_popped, i, gradient);
     return;
   }
-  release(w, &w->held_gradient);
+  held_release(w, &w->held_gradient);
   hold(w, &w->held_gradient, i, gradient);
   if (keeps_first_steady_input(w->settings) && i == w->first_steady)
     hold(w, &w->held_to_end, i, gradient);
@@ -96,36 +86,23 @@ void frames_backward_done(walk *w, instance_id i)
 void frames_end(walk *w)
 {
   assert(w->backward_seen && !w->exchanges_of_pair);
-  release(w, &w->held_gradient);
-  release(w, &w->held_to_end);
-}
-
-static bool leave_one(walk *w, held_buffers *held, int64_t bytes)
-{
-  for (uint32_t i = 0; i < held->count; i++) {
-    const plan_buffer *b = &w->rank->buffers.items[held->items[i]];
-    assert(walk_references(w, held->items[i]) > 0);
-    if (b->bytes != bytes || (w->references.items[held->items[i]] & REFERENCE_EMPTIED)) continue;
-    walk_retain(w, held->items[i]);
-    held->items[i] = held->items[--held->count];
-    return true;
-  }
-  return false;
+  held_release(w, &w->held_gradient);
+  held_release(w, &w->held_to_end);
 }
 
 bool frames_leave(walk *w, int64_t bytes)
 {
   assert(bytes > 0);
-  return leave_one(w, &w->held_by_popped, bytes) || combined_keep_one(w, bytes) ||
+  return held_keep_one(w, &w->held_by_popped, bytes) || leftovers_keep_one(w, bytes) ||
          attributes_keep_one(w, bytes);
 }
 
 void frames_release(walk *w)
 {
   assert(w->held_gradient.count == 0 && w->held_to_end.count == 0 && "frames_end came before");
-  release(w, &w->held_by_popped);
+  held_release(w, &w->held_by_popped);
   for (uint32_t i = 0; i < w->batches.count; i++)
     walk_retain(w, w->batches.items[i]);
-  combined_end(w);
+  leftovers_end(w);
   attributes_end(w);
 }

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "sim/compile/combined.h"
+#include "sim/compile/leftovers.h"
 #include "sim/compile/renamed_turns.h"
 #include "sim/graph/sizes.h"
 
@@ -146,7 +146,7 @@ static void visit_frames(walk *w, turn_state *t)
   turn_plain(t, &w->batches.count, sizeof w->batches.count);
   turn_buffers(t, w->batches.items, w->batches.count);
   turn_plain(t, &w->stashed.count, sizeof w->stashed.count);
-  for (uint32_t k = 0; w->left != NULL && k < combined_layer_count(w); k++) {
+  for (uint32_t k = 0; k < leftovers_layers(w); k++) {
     visit_instance(w, t, &w->left[k].newest);
     visit_held(t, &w->left[k].buffers);
   }

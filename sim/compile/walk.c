@@ -42,6 +42,15 @@ void walk_retain(walk *w, uint32_t buffer)
   *ARRAY_PUSH(&w->retained) = buffer;
 }
 
+bool walk_retain_of_size(walk *w, uint32_t buffer, int64_t bytes)
+{
+  assert(walk_references(w, buffer) > 0 && bytes > 0);
+  bool retains = w->rank->buffers.items[buffer].bytes == bytes &&
+                 (w->references.items[buffer] & REFERENCE_EMPTIED) == 0;
+  if (retains) walk_retain(w, buffer);
+  return retains;
+}
+
 void walk_mark_stream(walk *w, uint32_t buffer, plan_stream stream)
 {
   uint32_t bit = REFERENCE_MARK_SHIFT + (uint32_t)walk_stream(w, stream);

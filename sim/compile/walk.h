@@ -12,7 +12,7 @@
 
 #define NO_BUFFER UINT32_MAX
 
-/* Buffers that a local of the schedule refers to: see frames.h. */
+/* See held.h. */
 enum { HELD_BUFFERS = 8 };
 typedef struct held_buffers {
   uint32_t items[HELD_BUFFERS];
@@ -119,7 +119,7 @@ struct walk {
   int64_t **copied_bytes;     /* by chunk and group: to the host */
   plan_stream stream;         /* the host thread's current stream, see program_part */
   part_cursor ahead, back;    /* combined.c: the open pair */
-  layer_leftover *left;       /* combined.c: by layer */
+  layer_leftover *left;       /* leftovers.c: by layer */
   operand_array *attributes;  /* attributes.c: by chunk, their buffers; NO_BUFFER: not set */
   /* the pair's layers are done; its forward's exchanges run after the token exchange */
   bool exchanges_of_pair;
@@ -247,6 +247,8 @@ static inline void walk_drop_reference(walk *w, uint32_t buffer)
 
 /* The step leaves the buffer as CLASS_RETAINED. */
 void walk_retain(walk *w, uint32_t buffer);
+/* ... if it has this size, and its storage was not freed. */
+bool walk_retain_of_size(walk *w, uint32_t buffer, int64_t bytes);
 /* record_stream: when the buffer's last reference dies, its block is marked as used by `stream`. */
 void walk_mark_stream(walk *w, uint32_t buffer, plan_stream stream);
 /* The host waits for what was issued on the stream. */

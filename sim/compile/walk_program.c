@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "sim/compile/attributes.h"
-#include "sim/compile/combined.h"
 #include "sim/compile/ddp.h"
 #include "sim/compile/deferred.h"
 #include "sim/compile/fsdp.h"
 #include "sim/compile/fsdp_buckets.h"
 #include "sim/compile/hooks.h"
+#include "sim/compile/leftovers.h"
 #include "sim/compile/megatron_fsdp.h"
 #include "sim/compile/parameters.h"
 
@@ -165,8 +165,8 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
     case I_BIND: bind_place(w, p, in, a, b); break;
     case I_DROP: walk_drop(w, in, a); break;
     case I_EMPTY: act_empty_storage(w, id, a, (plan_stream)b); break;
-    case I_LEAVE: combined_leave(w, id, b, in->buffer_of[a]); break;
-    case I_FORGET: combined_forward_of_layer(w, id, b); break;
+    case I_LEAVE: leftovers_add(w, id, b, in->buffer_of[a]); break;
+    case I_FORGET: leftovers_forget(w, id, b); break;
     case I_ATTRIBUTE: attributes_set(w, id, b, in->buffer_of[a]); break;
     case I_MARK: walk_mark_stream(w, in->buffer_of[a], (plan_stream)b); break;
     case I_REFILL: refill(w, p, in, &p->refills.items[a]); break;

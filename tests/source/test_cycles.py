@@ -26,7 +26,6 @@ KNOWN_FILES = {
     ("sim/compile/actions.c", "sim/compile/walk.c"): "actions allocate and free as the walk does; the walk waits by actions",
     ("sim/compile/fsdp.c", "sim/compile/parameters.c"): "FSDP asks for the parameters of the model that it shards",
     ("sim/compile/parameters.c", "sim/compile/weights.c"): "weights may lie on the host, where parameters put them",
-    ("sim/compile/combined.c", "sim/compile/walk_program.c"): "a combined step runs the program of a layer",
     ("sim/compile/deferred.c", "sim/compile/walk_program.c"): "a deferred step is issued as the walk would have",
     ("sim/compile/emit.c", "sim/compile/parts.c"): "a kernel may be delayed until the sizes of its parts are known",
     ("sim/compile/lower_gradients.c", "sim/compile/parts.c"): "a gradient may be a part of another",
