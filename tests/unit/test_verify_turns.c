@@ -7,10 +7,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "sim/plan/repeats.h"
+#include "sim/plan/text.h"
 #include "sim/verify/verify.h"
 #include "tests/unit/small_runs.h"
 
@@ -137,6 +141,80 @@ static void compare_drains(tally *t, plan *p, const plan *before)
   }
 }
 
+/* ---- a rank that answers ------------------------------------------------------------------------ */
+
+enum { ANSWERED_TURNS = 12, ANSWERED_ALIKE = 8 };
+
+#define BYTES "1048576 bytes"
+#define SHAPE " bf16[1024,512] " BYTES " saved\n"
+
+/* The pack stream overwrites what compute has read, and knows that it has because rank 1 answers: its message
+ * comes after the one that rank 0 has sent after its kernel. */
+static void put_asking_turn(FILE *to, uint32_t i)
+{
+  fprintf(to,
+          "  forward m%u c0\n  kernel compute elementwise bf16 elements=524288 " BYTES
+          " %%0 -> %%3\n"
+          "  record compute e%u\n  wait next e%u\n  send next msg %u to rank 1 " BYTES " %%1\n"
+          "  recv previous msg %u from rank 1 " BYTES " -> %%2\n  record previous e%u\n"
+          "  wait pack e%u\n  kernel pack elementwise bf16 elements=524288 " BYTES " -> %%0\n"
+          "  record pack e%u\n  wait compute e%u\n",
+          i, 3 * i, 3 * i, 2 * i, 2 * i + 1, 3 * i + 1, 3 * i + 1, 3 * i + 2, 3 * i + 2);
+}
+
+/* *events: that the rank has recorded. */
+static void put_answering_turn(FILE *to, uint32_t i, bool waits, uint32_t *events)
+{
+  fprintf(to, "  forward m%u c0\n  recv previous msg %u from rank 0 " BYTES " -> %%0\n", i, 2 * i);
+  fprintf(to, "  record previous e%u\n", *events);
+  if (waits) fprintf(to, "  wait next e%u\n", *events);
+  fprintf(to, "  send next msg %u to rank 0 " BYTES " %%1\n", 2 * i + 1);
+  if (i >= ANSWERED_ALIKE) fprintf(to, "  record next e%u\n", ++*events);
+  ++*events;
+}
+
+/* Rank 1's last turns have an op more, so that rank 0 has turns after its gap. */
+static char *print_answers(uint32_t waiting_turns)
+{
+  char *text;
+  size_t length;
+  uint32_t events = 0;
+  FILE *to = open_memstream(&text, &length);
+  fputs("offsim-plan 1\nranks 2\n\nrank 0\n  resident compute %0 query" SHAPE
+        "  resident compute %1 sent" SHAPE "  resident compute %2 answer" SHAPE
+        "  resident compute %3 output" SHAPE "  setup\n",
+        to);
+  for (uint32_t i = 0; i < ANSWERED_TURNS; i++)
+    put_asking_turn(to, i);
+  fputs("\nrank 1\n  resident compute %0 sent" SHAPE "  resident compute %1 answer" SHAPE
+        "  setup\n",
+        to);
+  for (uint32_t i = 0; i < ANSWERED_TURNS; i++)
+    put_answering_turn(to, i, i < waiting_turns, &events);
+  fclose(to);
+  return text;
+}
+
+/* Whose turn knows less than the one before, though its own ops are the same, is looked at. */
+static void test_answers(void **state)
+{
+  (void)state;
+  for (uint32_t waiting = ANSWERED_ALIKE; waiting <= ANSWERED_TURNS; waiting++) {
+    arena a = { 0 };
+    diag d = { 0 };
+    plan p;
+    tally t = { 0 };
+    char *text = print_answers(waiting);
+    assert_true(plan_parse(&p, "answers.plan", text, strlen(text), &a, &d));
+    compare(&t, &p, NULL);
+    assert_int_equal(t.unsafe, waiting < ANSWERED_TURNS);
+    assert_int_equal(t.shown, waiting == ANSWERED_TURNS);
+    plan_release(&p);
+    arena_release(&a);
+    free(text);
+  }
+}
+
 /* ---- compiled plans ------------------------------------------------------------------------- */
 
 #define PIPELINE(layers, ranks, more)                                                              \
@@ -210,7 +288,7 @@ static void test_drain(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = { cmocka_unit_test(test_compiled),
-                                      cmocka_unit_test(test_drain) };
+  const struct CMUnitTest tests[] = { cmocka_unit_test(test_compiled), cmocka_unit_test(test_drain),
+                                      cmocka_unit_test(test_answers) };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
