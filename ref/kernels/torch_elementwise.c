@@ -15,253 +15,90 @@
 
 enum { RUN = 256, MOST_READS = 2 }; /* elements at a time */
 
-/* `x`: an element of every operand read; `number`: the call's first scalar. */
-typedef real element_function(const real *x, real number);
+/* `a`, `b`: an element of the first operand read, and of the second, if there is one. `number`: the call's
+ * first scalar. */
+typedef real element_function(real a, real b, real number);
 
-static void map(const exec_call *c, uint32_t reads, element_function *function)
+static void map_one(const exec_tensor *reads, uint32_t read_count, const exec_tensor *write,
+                    element_function *function, real number)
 {
-  int64_t elements = exec_elements(&c->writes[0]);
-  real from[MOST_READS][RUN], to[RUN];
-  assert(c->read_count == reads && reads <= MOST_READS && c->write_count == 1);
-  for (uint32_t r = 0; r < reads; r++)
-    assert(exec_elements(&c->reads[r]) == elements && "operands of one number of elements");
+  int64_t elements = exec_elements(write);
+  real from[MOST_READS][RUN] = { { 0 } }, to[RUN];
+  for (uint32_t r = 0; r < read_count; r++)
+    assert(exec_elements(&reads[r]) == elements && "operands of one number of elements");
   for (int64_t done = 0; done < elements; done += RUN) {
     int64_t count = min_i64(RUN, elements - done);
-    for (uint32_t r = 0; r < reads; r++)
-      ref_load_row(&c->reads[r], done, count, from[r]);
-    for (int64_t i = 0; i < count; i++) {
-      real x[MOST_READS];
-      for (uint32_t r = 0; r < reads; r++)
-        x[r] = from[r][i];
-      to[i] = function(x, ref_scalar(c, 0));
-    }
-    ref_store_row(&c->writes[0], done, count, to);
+    for (uint32_t r = 0; r < read_count; r++)
+      ref_load_row(&reads[r], done, count, from[r]);
+    for (int64_t i = 0; i < count; i++)
+      to[i] = function(from[0][i], from[1][i], number);
+    ref_store_row(write, done, count, to);
   }
 }
 
-static real product(const real *x, real number)
+/* Several tensors, too, each into its own result. */
+static void map(const exec_call *c, uint32_t reads, element_function *function)
 {
-  (void)number;
-  return x[0] * x[1];
-}
-
-void ref_multiply(const exec_call *c)
-{
-  map(c, 2, product);
-}
-
-static real scaled(const real *x, real number)
-{
-  return x[0] * number;
-}
-
-/* Also several tensors, each into its own result. */
-void ref_scale(const exec_call *c)
-{
-  exec_call one = *c;
-  one.read_count = one.write_count = 1;
-  assert(c->read_count == c->write_count);
-  for (uint32_t i = 0; i < c->read_count; i++, one.reads++, one.writes++)
-    map(&one, 1, scaled);
-}
-
-static real divided(const real *x, real number)
-{
-  return x[0] / number;
-}
-
-void ref_divide(const exec_call *c)
-{
-  map(c, 1, divided);
-}
-
-static real increased(const real *x, real number)
-{
-  return x[0] + number;
-}
-
-void ref_add_number(const exec_call *c)
-{
-  map(c, 1, increased);
-}
-
-static real squared(const real *x, real number)
-{
-  (void)number;
-  return x[0] * x[0];
-}
-
-void ref_square(const exec_call *c)
-{
-  map(c, 1, squared);
-}
-
-/* (x x) x */
-static real cubed(const real *x, real number)
-{
-  (void)number;
-  return x[0] * x[0] * x[0];
-}
-
-void ref_cube(const exec_call *c)
-{
-  map(c, 1, cubed);
-}
-
-static real inverse_root(const real *x, real number)
-{
-  (void)number;
-  return real_rsqrt(x[0]);
-}
-
-void ref_rsqrt(const exec_call *c)
-{
-  map(c, 1, inverse_root);
-}
-
-static real tangent(const real *x, real number)
-{
-  (void)number;
-  return real_tanh(x[0]);
-}
-
-void ref_tanh_forward(const exec_call *c)
-{
-  map(c, 1, tangent);
-}
-
-/* gy (1 - y y) */
-static real tangent_gradient(const real *x, real number)
-{
-  (void)number;
-  return x[0] * (1 - x[1] * x[1]);
-}
-
-void ref_tanh_backward(const exec_call *c)
-{
-  map(c, 2, tangent_gradient);
-}
-
-static real negated(const real *x, real number)
-{
-  (void)number;
-  return -x[0];
-}
-
-void ref_negate(const exec_call *c)
-{
-  map(c, 1, negated);
-}
-
-static real cosine(const real *x, real number)
-{
-  (void)number;
-  return real_cos(x[0]);
-}
-
-void ref_cosine(const exec_call *c)
-{
-  map(c, 1, cosine);
-}
-
-static real sine(const real *x, real number)
-{
-  (void)number;
-  return real_sin(x[0]);
-}
-
-void ref_sine(const exec_call *c)
-{
-  map(c, 1, sine);
-}
-
-/* x / (1 + exp(-x)) */
-static real silu(const real *x, real number)
-{
-  (void)number;
-  return x[0] / (1 + real_exp(-x[0]));
-}
-
-void ref_silu_forward(const exec_call *c)
-{
-  map(c, 1, silu);
+  assert(reads <= MOST_READS && c->read_count == reads * c->write_count);
+  for (uint32_t i = 0; i < c->write_count; i++)
+    map_one(&c->reads[i * reads], reads, &c->writes[i], function, ref_scalar(c, 0));
 }
 
 /* (gy s) (1 + x (1 - s)) with s = 1 / (1 + exp(-x)) */
-static real silu_gradient(const real *x, real number)
+static real silu_gradient(real gy, real x)
 {
-  (void)number;
-  real s = 1 / (1 + real_exp(-x[1]));
-  return x[0] * s * (1 + x[1] * (1 - s));
-}
-
-/* reads gy, x */
-void ref_silu_backward(const exec_call *c)
-{
-  map(c, 2, silu_gradient);
-}
-
-/* 1 / (1 + exp(-x)) */
-static real sigmoid(const real *x, real number)
-{
-  (void)number;
-  return 1 / (1 + real_exp(-x[0]));
-}
-
-void ref_sigmoid_forward(const exec_call *c)
-{
-  map(c, 1, sigmoid);
-}
-
-/* gy ((1 - y) y) */
-static real sigmoid_gradient(const real *x, real number)
-{
-  (void)number;
-  return x[0] * ((1 - x[1]) * x[1]);
-}
-
-/* reads gy, y */
-void ref_sigmoid_backward(const exec_call *c)
-{
-  map(c, 2, sigmoid_gradient);
+  real s = 1 / (1 + real_exp(-x));
+  return gy * s * (1 + x * (1 - s));
 }
 
 enum { SOFTPLUS_THRESHOLD = 20 }; /* torch.nn.functional.softplus */
 
-/* log(1 + exp(x)) */
-static real softplus(const real *x, real number)
+static real softplus(real x)
 {
-  (void)number;
-  return x[0] > SOFTPLUS_THRESHOLD ? x[0] : real_log(1 + real_exp(x[0]));
-}
-
-void ref_softplus_forward(const exec_call *c)
-{
-  map(c, 1, softplus);
+  return x > SOFTPLUS_THRESHOLD ? x : real_log(1 + real_exp(x));
 }
 
 /* gy (z / (z + 1)) with z = exp(x) */
-static real softplus_gradient(const real *x, real number)
+static real softplus_gradient(real gy, real x)
 {
-  (void)number;
-  if (x[1] > SOFTPLUS_THRESHOLD) return x[0];
-  real z = real_exp(x[1]);
-  return x[0] * (z / (z + 1));
+  if (x > SOFTPLUS_THRESHOLD) return gy;
+  real z = real_exp(x);
+  return gy * (z / (z + 1));
 }
 
-/* reads gy, x */
-void ref_softplus_backward(const exec_call *c)
-{
-  map(c, 2, softplus_gradient);
-}
+/* Kernel, operands read, what it writes. */
+/* clang-format off */
+#define FUNCTIONS(X) \
+  X(multiply,          2, a * b) \
+  X(scale,             1, a * number) \
+  X(divide,            1, a / number) \
+  X(add_number,        1, a + number) \
+  X(square,            1, a * a) \
+  X(cube,              1, a * a * a) \
+  X(rsqrt,             1, real_rsqrt(a)) \
+  X(negate,            1, -a) \
+  X(cosine,            1, real_cos(a)) \
+  X(sine,              1, real_sin(a)) \
+  X(exponential,       1, real_exp(a)) \
+  X(tanh_forward,      1, real_tanh(a)) \
+  X(tanh_backward,     2, a * (1 - b * b))         /* gy, y */ \
+  X(silu_forward,      1, a / (1 + real_exp(-a))) \
+  X(silu_backward,     2, silu_gradient(a, b))     /* gy, x */ \
+  X(sigmoid_forward,   1, 1 / (1 + real_exp(-a))) \
+  X(sigmoid_backward,  2, a * ((1 - b) * b))       /* gy, y */ \
+  X(softplus_forward,  1, softplus(a)) \
+  X(softplus_backward, 2, softplus_gradient(a, b)) /* gy, x */
+/* clang-format on */
 
-static real exponential(const real *x, real number)
-{
-  (void)number;
-  return real_exp(x[0]);
-}
-
-void ref_exponential(const exec_call *c)
-{
-  map(c, 1, exponential);
-}
+#define FUNCTION(name, reads, value)                                                               \
+  static real name(real a, real b, real number)                                                    \
+  {                                                                                                \
+    (void)b;                                                                                       \
+    (void)number;                                                                                  \
+    return value;                                                                                  \
+  }                                                                                                \
+  void ref_##name(const exec_call *c)                                                              \
+  {                                                                                                \
+    map(c, reads, name);                                                                           \
+  }
+FUNCTIONS(FUNCTION)
