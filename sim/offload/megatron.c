@@ -67,75 +67,10 @@
 #include "sim/offload/systems.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <string.h>
 
-#include "sim/config/megatron_releases.h"
-#include "sim/offload/actions.h"
-#include "sim/offload/chunk_order.h"
-#include "sim/offload/group_table.h"
-#include "sim/offload/keep_rules.h"
 #include "sim/offload/megatron_conditions.h"
-#include "sim/offload/megatron_replay.h"
-
-#define NO_POSITION UINT32_MAX
-
-/* A list of groups of one chunk. No group is in it twice, so the chunk's group count is its
- * capacity. */
-typedef struct group_list {
-  uint32_t *groups;
-  uint32_t count, room;
-} group_list;
-
-/* The states of the diagram above, also for a group that stays or has only an entry on the
- * stack. */
-typedef enum group_state {
-  GROUP_NEW, /* its start marker has not passed */
-  GROUP_PENDING,
-  GROUP_STACKED,
-  GROUP_COMING,
-  GROUP_CONSUMED
-} group_state;
-
-/* The manager's state for one forward of one chunk (ChunkOffloadHandler). */
-typedef struct handler {
-  uint32_t started; /* the last group whose start marker has passed, 0 = none */
-  group_list pending, stack, coming;
-  uint32_t *name_count; /* by name: groups offloaded, only with a limit of copies in flight */
-} handler;
-
-typedef struct manager {
-  const rank_shape *rank;
-  iteration_kind iteration;
-  bool has[MEGATRON_DEFECT_COUNT];
-  bool all_step;          /* mode pr7575 */
-  bool before;            /* the next reload begins before a group's backward: layer_input */
-  bool marks_for_compute; /* what came back for a checkpoint of Transformer Engine */
-  int64_t min_elements;
-  int64_t max_inflight; /* UNSET: no limit */
-  arena *memory;
-  diag *diag;
-  group_table table;
-  chunk_order order;
-  kept_groups kept;
-  handler *handlers;          /* by position */
-  const uint32_t **next_with; /* by name and place in order.backward: the next that has the name */
-  bool *unmanaged;            /* by base + group: no marker, no hooks */
-  bool *left;                 /* by base + group: its tensors were copied to the host */
-  bool *awaited;              /* by base + group: the commit marker has passed in backward */
-  uint8_t *states;            /* by base + group: group_state */
-  event_id *offloaded, *reloaded; /* by base + group */
-  event_id *inflight;             /* by base + room of the name: events of its copies in order */
-  uint32_t backward_next;         /* place in order.backward */
-  uint32_t backward_current;      /* position or NO_POSITION */
-  uint32_t backward_known;
-  uint32_t newest_forward; /* position */
-  bool past_last_handler;  /* as_released: the forward has run out of handlers */
-  int64_t unmanaged_groups, unordered_reloads, late_groups, early_entries, groups_behind_kept;
-  graph_replay replay;
-  bool *back;                   /* by base + group: back, or being reloaded, and not needed yet */
-  uint32_t back_now, back_most; /* number of these now, at most */
-} manager;
+#include "sim/offload/megatron_manager.h"
 
 /* ---- begin ---- */
 
@@ -169,44 +104,6 @@ static handler *new_handlers(const manager *m, arena *a)
   return handlers;
 }
 
-static source_pos mode_pos(const manager *m)
-{
-  return m->rank->settings->at[KEY_offload_mode];
-}
-
-static bool check_order(const manager *m)
-{
-  assert(m->order.count > 0 && m->order.backward_count <= m->order.count);
-  if (m->order.defect == NULL) return true;
-  return diag_error(
-      m->diag, mode_pos(m),
-      "pipeline rank %u: Megatron's offload manager cannot predict the order of backward "
-      "for this schedule and stops with the assertion \"%s\"; choose other "
-      "num_microbatches or microbatch_group_size_per_vp_stage",
-      m->rank->pp_rank, m->order.defect);
-}
-
-/* The first iteration counts what it copies by the address of its storage
- * (_record_offload_transfer), and an fp8 weight, whose numbers are in another tensor, has none. */
-static bool check_wrapped(const manager *m)
-{
-  assert(m->has[MEGATRON_STORAGE_ADDRESS]);
-  for (uint32_t c = 0; c < m->rank->chunk_count; c++)
-    for (uint32_t k = 1; k < m->rank->chunks[c].group_count; k++) {
-      const saved_group *g = &m->rank->chunks[c].groups[k];
-      if (g->wrapped_elements == 0 || g->wrapped_elements < m->min_elements) continue;
-      return diag_error(
-          m->diag, mode_pos(m),
-          "pipeline rank %u: the released code stops in the first forward with \"Attempted to "
-          "access the data pointer on an invalid python storage\" (%s of layer %d saves an fp8 "
-          "copy "
-          "of a weight with %" PRId64 " elements, and min_offloaded_tensor_size is %" PRId64
-          "); set offload.mode to fixed, or give fp8_param_gather",
-          m->rank->pp_rank, g->name, g->layer, g->wrapped_elements, m->min_elements);
-    }
-  return true;
-}
-
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
 {
   const struct offload_settings *offload = &r->settings->offload;
@@ -228,7 +125,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
                   .backward_current = NO_POSITION };
   for (int k = 0; k < MEGATRON_DEFECT_COUNT; k++)
     m->has[k] = megatron_has(r->settings, (megatron_defect)k);
-  if (!check_order(m) || (m->has[MEGATRON_STORAGE_ADDRESS] && !check_wrapped(m))) return NULL;
+  if (!manager_may_begin(m)) return NULL;
   m->kept = iteration == ITERATION_WARMUP
                 ? keep_nothing(&m->table, &m->order, a)
                 : keep_by_rules(r->settings, r->pp_rank, &m->table, &m->order, a);
@@ -254,18 +151,6 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 }
 
 /* ---- small things ---- */
-
-static const chunk_groups *groups_at(const manager *m, uint32_t position)
-{
-  assert(position < m->order.count);
-  return &m->table.chunks[chunk_at(&m->order, position)];
-}
-
-static uint32_t group_row(const manager *m, uint32_t position, uint32_t group)
-{
-  assert(group <= groups_at(m, position)->count);
-  return m->kept.base[position] + group;
-}
 
 static void become(manager *m, uint32_t row, group_state from, group_state to)
 {
@@ -332,68 +217,6 @@ static uint32_t front_backward(const manager *m, name_id name)
   return b < m->backward_known ? b : m->backward_known;
 }
 
-/* A failed run continues without the manager: tensors on the host come back when they are
- * needed. */
-static bool stopped(const manager *m)
-{
-  return !diag_ok(m->diag);
-}
-
-static void stop_chunk_mismatch(const manager *m, instance_id i, uint32_t group)
-{
-  assert(m->has[MEGATRON_FINISHED_EARLY] && m->iteration == ITERATION_STEADY);
-  const saved_group *g = instance_group(m->rank, i, group);
-
-  diag_error(
-      m->diag, mode_pos(m),
-      "pipeline rank %u: the released code stops in its second iteration with the assertion "
-      "\"Chunk mismatch\" (%s of layer %d, micro-batch %u): a chunk handler counts as finished "
-      "while its first groups are kept on the device; fixed by Megatron-LM PR #6783: set "
-      "offload.mode to fixed, or offload only one module, or put more layers into a chunk",
-      m->rank->pp_rank, g->name, g->layer, i / m->rank->chunk_count);
-}
-
-/* The hook that returns a saved tensor asks backward's current chunk, which a chunk's first commit
- * marker sets. Before that marker it is None in an iteration's first chunk, and the previous chunk in
- * later ones. */
-static void stop_without_chunk(const manager *m, instance_id i, uint32_t group)
-{
-  assert(m->has[MEGATRON_EARLY_READ] && m->backward_current != m->order.position[i]);
-  const saved_group *g = instance_group(m->rank, i, group);
-  bool none = m->backward_current == NO_POSITION;
-
-  diag_error(
-      m->diag, mode_pos(m),
-      "pipeline rank %u: the released code stops in backward with %s (%s of layer %d, "
-      "micro-batch %u): a recomputation reads a tensor of the group before any commit marker "
-      "of its chunk has passed; set offload.mode to fixed, or take "
-      "that recomputation out of recompute_modules",
-      m->rank->pp_rank,
-      none ? "\"'NoneType' object has no attribute 'tensor_pop'\""
-           : "a KeyError, as it asks the chunk before",
-      g->name, g->layer, i / m->rank->chunk_count);
-}
-
-/* The start marker of a recomputed group gets the handler of another forward, `to`. The group's commit marker
- * in backward then finds that chunk where it expects its own. */
-static void stop_in_recomputation(const manager *m, instance_id i, uint32_t group, uint32_t to)
-{
-  assert(m->has[MEGATRON_RECOMPUTED_GROUP] && to != m->order.position[i]);
-  const saved_group *g = instance_group(m->rank, i, group);
-  uint32_t next =
-      m->backward_next < m->backward_known ? m->order.backward[m->backward_next] : NO_POSITION;
-  const char *what = next == to ? "takes it for a group of the next backward, which is not modelled"
-                                : "stops with the assertion \"Chunk mismatch\"";
-
-  diag_error(
-      m->diag, mode_pos(m),
-      "pipeline rank %u: recomputing %s of layer %d for micro-batch %u, the released code gives "
-      "the group to a later forward, of micro-batch %u, and %s; set offload.mode to fixed, or "
-      "recompute no layer whose modules are offloaded",
-      m->rank->pp_rank, g->name, g->layer, i / m->rank->chunk_count,
-      m->order.forward[to] / m->rank->chunk_count, what);
-}
-
 /* ---- forward ---- */
 
 static void forward_begin(void *state, walk *w, instance_id i)
@@ -435,9 +258,9 @@ static bool leaves_its_handler(manager *m, uint32_t position, instance_id i, uin
   if (next == NO_POSITION)
     m->past_last_handler = true;
   else if (instance_group(m->rank, i, group)->recomputed)
-    stop_in_recomputation(m, i, group, next);
+    manager_stop_in_recomputation(m, i, group, next);
   else
-    stop_chunk_mismatch(m, i, group);
+    manager_stop_chunk_mismatch(m, i, group);
   return true;
 }
 
@@ -535,19 +358,6 @@ static bool is_input_of_checkpoint(const chunk_shape *c, uint32_t slot)
   return false;
 }
 
-static void stop_without_input(const manager *m, instance_id i, uint32_t group)
-{
-  assert(m->has[MEGATRON_RECOMPUTED_GROUP]);
-  const saved_group *g = instance_group(m->rank, i, group);
-
-  diag_error(
-      m->diag, mode_pos(m),
-      "pipeline rank %u: the released code stops in backward: %s of layer %d has emptied the "
-      "input of the layer's checkpoint, from which the layer is recomputed; set offload.mode to "
-      "fixed, or recompute no layer whose modules are offloaded",
-      m->rank->pp_rank, g->name, g->layer);
-}
-
 /* Python variables still refer to these tensors, so their storage is emptied. The released code
  * would empty it even if a kept group uses it, whose backward could then not read it; but in that
  * case it has already stopped with "Chunk mismatch". */
@@ -561,7 +371,7 @@ static void empty_released(const manager *m, walk *w, instance_id i, uint32_t gr
     assert(g->released_elements[k] > 0);
     if (g->released_elements[k] < m->min_elements) continue;
     if (in_checkpoint && is_input_of_checkpoint(c, g->released[k])) {
-      stop_without_input(m, i, group);
+      manager_stop_without_input(m, i, group);
       return;
     }
     if (!is_kept_user(m, w, i, group, g->released[k]))
@@ -624,7 +434,7 @@ static void group_start(void *state, walk *w, instance_id i, uint32_t group)
 
   if (stopped(m)) return;
   if (instance_group(m->rank, i, group)->recomputed && m->newest_forward != position) {
-    stop_in_recomputation(m, i, group, m->newest_forward);
+    manager_stop_in_recomputation(m, i, group, m->newest_forward);
     return;
   }
   if (graph_replay_may_delay(&m->replay, instance_group(m->rank, i, group)->name))
@@ -706,7 +516,7 @@ static void entry_needed(void *state, walk *w, instance_id i, uint32_t entry)
          "forward has committed it, or delays its commit");
   bool early = m->has[MEGATRON_EARLY_READ];
   if (early && m->backward_current != position) {
-    stop_without_chunk(m, i, group);
+    manager_stop_without_chunk(m, i, group);
     return;
   }
   if (m->states[row] != GROUP_COMING || m->awaited[row]) return;
@@ -876,174 +686,6 @@ static void backward_end(void *state, walk *w, instance_id i)
   graph_replay_drop(&m->replay, i);
 }
 
-/* ---- turns ---- */
-
-static void visit_list(turn_state *t, group_list *l)
-{
-  assert(l->count <= l->room);
-  turn_plain(t, &l->count, sizeof l->count);
-  turn_plain(t, l->groups, l->count * sizeof *l->groups);
-}
-
-static void visit_position(manager *m, turn_state *t, uint32_t position)
-{
-  handler *h = &m->handlers[position];
-  uint32_t first = m->kept.base[position], count = m->kept.base[position + 1] - first;
-  assert(count == groups_at(m, position)->count + 1);
-  turn_plain(t, &h->started, sizeof h->started);
-  visit_list(t, &h->pending);
-  visit_list(t, &h->stack);
-  visit_list(t, &h->coming);
-  turn_plain(t, m->unmanaged + first, count * sizeof *m->unmanaged);
-  turn_plain(t, m->left + first, count * sizeof *m->left);
-  turn_plain(t, m->awaited + first, count * sizeof *m->awaited);
-  turn_plain(t, m->back + first, count * sizeof *m->back);
-  turn_plain(t, m->states + first, count * sizeof *m->states);
-  turn_events(t, m->offloaded + first, count);
-  turn_events(t, m->reloaded + first, count);
-  if (m->max_inflight == UNSET) return;
-  turn_plain(t, h->name_count, m->table.name_count * sizeof *h->name_count);
-  turn_events(t, m->inflight + first, count);
-}
-
-/* Without groups no marker advances the order of backwards. */
-static bool has_groups(const manager *m)
-{
-  assert(m->table.name_count > 0 && "name 0 is none");
-  return m->table.name_count > 1;
-}
-
-static void turn_visit(void *state, turn_state *t)
-{
-  manager *m = state;
-  graph_replay_visit(&m->replay, t);
-  if (!has_groups(m)) return;
-  turn_shifted(t, &m->backward_next, 1);
-  turn_shifted(t, &m->backward_current, 1);
-  turn_shifted(t, &m->newest_forward, 1);
-  if (m->iteration == ITERATION_WARMUP) turn_shifted(t, &m->backward_known, 1);
-  turn_plain(t, &m->past_last_handler, sizeof m->past_last_handler);
-  turn_plain(t, &m->back_now, sizeof m->back_now);
-  turn_plain(t, &m->back_most, sizeof m->back_most);
-  turn_tallies(t, &m->unmanaged_groups, 1);
-  turn_tallies(t, &m->unordered_reloads, 1);
-  turn_tallies(t, &m->late_groups, 1);
-  turn_tallies(t, &m->early_entries, 1);
-  turn_tallies(t, &m->groups_behind_kept, 1);
-  for (uint32_t k = 0; k < t->in_flight_count; k++)
-    visit_position(m, t, m->order.position[t->in_flight[k]]);
-}
-
-/* The rules keep the same groups of both chunks. */
-static bool keeps_alike(const manager *m, uint32_t position, uint32_t before)
-{
-  uint32_t a = m->kept.base[position], b = m->kept.base[before];
-  uint32_t count = m->kept.base[position + 1] - a;
-  return count == m->kept.base[before + 1] - b &&
-         memcmp(m->kept.keep + a, m->kept.keep + b, count * sizeof *m->kept.keep) == 0 &&
-         memcmp(m->kept.margin + a, m->kept.margin + b, count * sizeof *m->kept.margin) == 0;
-}
-
-/* Whether the chunk `chunks` places earlier in the order of backwards is the one in its place a
- * turn earlier. */
-static bool comes_back_alike(const manager *m, uint32_t place, uint32_t chunks)
-{
-  assert(place >= chunks);
-  if (place >= m->order.backward_count) return false;
-  uint32_t now = m->order.backward[place], before = m->order.backward[place - chunks];
-  return now - before == chunks && keeps_alike(m, now, before);
-}
-
-static bool next_alike(const manager *m, uint32_t place, uint32_t chunks)
-{
-  assert(place >= chunks);
-  for (name_id n = 0; n < m->table.name_count; n++) {
-    uint32_t now = m->next_with[n][place], before = m->next_with[n][place - chunks];
-    if (now - before != chunks || !comes_back_alike(m, now, chunks)) return false;
-  }
-  return true;
-}
-
-static bool forward_alike(const manager *m, uint32_t position, uint32_t chunks)
-{
-  assert(position >= chunks);
-  const chunk_order *o = &m->order;
-  return position < o->count && o->forward[position] - o->forward[position - chunks] == chunks &&
-         o->known[position + 1] - o->known[position + 1 - chunks] == chunks &&
-         keeps_alike(m, position, position - chunks);
-}
-
-static bool turn_alike(const manager *m, uint32_t position, uint32_t place, uint32_t chunks)
-{
-  for (uint32_t k = 0; k < chunks; k++)
-    if (!forward_alike(m, position + k, chunks) || !comes_back_alike(m, place + k, chunks))
-      return false;
-  for (uint32_t k = 0; k <= chunks; k++)
-    if (place + k > m->order.backward_count || !next_alike(m, place + k, chunks)) return false;
-  return true;
-}
-
-static uint32_t turns_alike(const void *state, instance_id first, uint32_t chunks, uint32_t most)
-{
-  const manager *m = state;
-  uint32_t position = m->order.position[first], place = m->backward_next, alike = 0;
-  assert(chunks > 0 && position >= chunks);
-  if (!has_groups(m)) return most;
-  if (stopped(m) || place < chunks) return 0;
-  while (alike < most && turn_alike(m, position, place, chunks)) {
-    position += chunks;
-    place += chunks;
-    alike++;
-  }
-  return alike;
-}
-
-/* ---- report ---- */
-
-static const char *joined(const manager *m, const char *before, int64_t count, const char *what)
-{
-  assert(count > 0);
-  if (before == NULL) return arena_printf(m->memory, "%" PRId64 " %s", count, what);
-  return arena_printf(m->memory, "%s; %" PRId64 " %s", before, count, what);
-}
-
-static const char *defects(void *state)
-{
-  manager *m = state;
-  assert(m->has[MEGATRON_INLINE_RELOAD] || m->unordered_reloads == 0);
-  assert(m->has[MEGATRON_EARLY_READ] || m->early_entries == 0);
-  const struct {
-    int64_t count;
-    const char *what;
-  } found[] = {
-    { m->unordered_reloads,
-      "tensors are copied back on the compute stream without waiting for their "
-      "copy to the host (Megatron-LM issue #7398)" },
-    { m->late_groups, "groups come back after the marker at which compute would have waited for "
-                      "them: nothing waits (not reported upstream)" },
-    { m->early_entries,
-      "tensors are read while they are on their way back, by a recomputation that "
-      "begins before compute waits for their group (not reported upstream)" },
-    { m->unmanaged_groups,
-      "groups after a kept one are not offloaded, because their chunk's handler "
-      "counts as finished (fixed by Megatron-LM PR #6783)" },
-    { m->groups_behind_kept, "groups stay on the device, because a kept group inside them is still "
-                             "pending (mended by Megatron-LM PR #3697)" },
-  };
-  const char *met = NULL;
-  bool early = m->has[MEGATRON_KEPT_RELOADS] && m->iteration == ITERATION_STEADY;
-
-  for (size_t k = 0; k < sizeof found / sizeof found[0]; k++)
-    if (found[k].count != 0) met = joined(m, met, found[k].count, found[k].what);
-  if (early && m->back_most > m->kept.margin_count)
-    met = arena_printf(m->memory,
-                       "%s%sup to %u groups are back early, %u more than if all were offloaded, "
-                       "because kept groups reload others too (fixed by Megatron-LM PR #7575)",
-                       met != NULL ? met : "", met != NULL ? "; " : "", m->back_most,
-                       m->back_most - m->kept.margin_count);
-  return met;
-}
-
 static bool marks_recomputation(const settings *s)
 {
   assert(s->offload.fine_grained_activation_offloading);
@@ -1105,9 +747,9 @@ const offload_descriptor megatron_system = {
     .backward_end = backward_end,
     .layer_begin = layer_begin,
     .layer_end = layer_end,
-    .turn_visit = turn_visit,
-    .turns_alike = turns_alike,
-    .defects = defects,
+    .turn_visit = manager_visit,
+    .turns_alike = manager_turns_alike,
+    .defects = manager_defects,
   },
   .theory = {
     .group_leaves = theory_group,
