@@ -57,7 +57,7 @@ bool end_field(builder *b)
   return take_step(e, b->at);
 }
 
-static const char *separators(evaluator *e)
+const char *separators(evaluator *e)
 {
   const variable *v = find_variable(e, "IFS");
   if (v == NULL || !v->is_set || v->kind != VARIABLE_SCALAR) return " \t\n";

@@ -298,6 +298,18 @@ static bool add_unknown(parameter *q)
   return add_value(q->b, mark_text(q->e, new_origin(q->e, o)), q->in_quotes);
 }
 
+/* What "${A[*]}" has between its elements: the first character of IFS, if there is one. */
+static const char *joint(parameter *q)
+{
+  if (!q->s.star) return " ";
+  const char *ifs = separators(q->e);
+  size_t length = *ifs != '\0';
+  while ((ifs[length] & 0xC0) == 0x80) { /* the rest of a character in UTF-8 */
+    length++;
+  }
+  return arena_strndup(q->e->a, ifs, length);
+}
+
 static bool add_texts(parameter *q)
 {
   builder *b = q->b;
@@ -309,7 +321,7 @@ static bool add_texts(parameter *q)
   for (uint32_t i = 0; i < q->s.count; i++) {
     bool separate = b->how == EXPAND_FIELDS && (!q->s.star || !q->in_quotes);
     if (i > 0 && separate && !end_field(b)) return false;
-    if (i > 0 && !separate && !buffer_add_text(q->e, &b->text, " ")) return false;
+    if (i > 0 && !separate && !buffer_add_text(q->e, &b->text, joint(q))) return false;
     if (separate && q->in_quotes) b->quoted = true;
     if (!add_value(b, q->s.texts[i], q->in_quotes)) return false;
   }

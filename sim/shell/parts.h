@@ -286,6 +286,8 @@ typedef enum expansion {
 } expansion;
 
 bool expand_words(evaluator *e, const raw_word *words, uint32_t count, field_list *out);
+/* The characters that separate words: IFS. */
+const char *separators(evaluator *e);
 /* NULL: the run ended, or a diag error. */
 const char *expand_text(evaluator *e, const raw_word *w, expansion how);
 

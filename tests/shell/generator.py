@@ -66,6 +66,7 @@ class Script:
         self.depth += 1
         forms = [f"$(echo {self.word()})", f"$(printf '%s-%02d' {self.quoted(self.pick('a', 'b'))} 7)", f"$(basename {self.pick('a/b.json', 'x', '/q/r.sh')} .json)",
                  f"$(dirname {self.pick('a/b/c', 'x', '/q')})", "`echo back`", f"$(echo -n {self.quoted(self.text())})", "$(true)",
+                 f"$(IFS={self.pick(',', '-:', '')}; echo \"${{{self.pick(*ARRAYS)}[*]}}\")",
                  f"$(if {self.condition()}; then echo yes; else echo no; fi)", f"$(cat <<EOF\n{self.word_in_document()}\nEOF\n)"]
         self.depth -= 1
         return self.random.choice(forms)

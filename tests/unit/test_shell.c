@@ -104,6 +104,9 @@ static void parameters(void **state)
     { "declare -A M=([a]=1 [b]=2); M[c]=3; python x.py ${M[b]} ${M[c]} ${#M[@]}", "<2><3><3>" },
     { "A=(); python x.py \"${A[@]}\" \"$U\" $U end", "<><end>" },
     { "IFS=,; X=a,b; python x.py $X; unset IFS; python x.py $X", "<a><b>|<a,b>" },
+    { "A=(1 2 3); X=$(IFS=', '; echo \"${A[*]}\"); IFS=; Y=\"${A[*]}\"; Z=\"${A[@]}\"; IFS=é; "
+      "python x.py $X $Y \"$Z\" \"${A[*]}\" \"${A[*]:1}\"",
+      "<1,2,3><123><1 2 3><1é2é3><2é3>" },
     { "A=1; for v in $(env); do unset \"$v\"; done; python x.py $A", "<1>" },
     { "python x.py $(echo a b) \"$(printf '%s-%02d' x 7)\" $(basename /a/b.sh .sh) $(dirname "
       "a/b/c) `echo q`",
