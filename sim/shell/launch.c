@@ -147,7 +147,7 @@ static bool is_worth(const shell_command *c)
          strchr(first, '=') != NULL;
 }
 
-bool record(evaluator *e, const field *words, uint32_t count, bool always)
+static shell_command make_command(evaluator *e, const field *words, uint32_t count)
 {
   shell_command c = { .words = ARENA_ARRAY(e->a, shell_word, count),
                       .count = count,
@@ -157,6 +157,12 @@ bool record(evaluator *e, const field *words, uint32_t count, bool always)
   }
   c.at = words[0].at;
   c.entry = find_entry(c.words, count, &c.is_module);
+  return c;
+}
+
+bool record(evaluator *e, const field *words, uint32_t count, bool always)
+{
+  shell_command c = make_command(e, words, count);
   if (!always && !is_worth(&c)) return true;
   if (e->commands.count == COMMANDS_MOST)
     return diag_error(e->d, c.at,
@@ -167,6 +173,40 @@ bool record(evaluator *e, const field *words, uint32_t count, bool always)
   c.variables = snapshot(e, false, &c.variable_count);
   *ARRAY_PUSH(&e->commands) = c;
   return take_step(e, c.at);
+}
+
+/* What the variable gives a command: "${X[@]}" of an array, $X of any other. */
+static bool expand_variable(evaluator *e, const variable *v, field_list *words)
+{
+  const char *text = v->kind == VARIABLE_SCALAR ? arena_printf(e->a, "$%s", v->name)
+                                                : arena_printf(e->a, "\"${%s[@]}\"", v->name);
+  const shell_source *s = new_source(e, text, strlen(text), (source_pos){ e->file, 1, 1 }, true);
+  raw_word w = { .start = s->start, .end = s->end, .source = s };
+  return expand_words(e, &w, 1, words);
+}
+
+bool record_lists(evaluator *e, shell_script *out)
+{
+  uint32_t environment_count, variable_count;
+  const shell_variable *environment = snapshot(e, true, &environment_count),
+                       *variables = snapshot(e, false, &variable_count);
+  out->lists = ARENA_ARRAY(e->a, shell_list, e->variables.count + 1);
+  for (uint32_t i = 0; i < e->variables.count; i++) {
+    const variable *v = e->variables.items[i];
+    field_list words = { 0 };
+    if (!v->is_set || v->kind == VARIABLE_MAP) continue;
+    if (!expand_variable(e, v, &words)) return false;
+    if (words.count == 0) continue;
+    shell_command c = make_command(e, words.items, words.count);
+    if (!begins_with(c.words[0].text, "--")) continue;
+    c.at = c.words[0].at;
+    c.environment = environment;
+    c.environment_count = environment_count;
+    c.variables = variables;
+    c.variable_count = variable_count;
+    out->lists[out->list_count++] = (shell_list){ .name = v->name, .command = c };
+  }
+  return true;
 }
 
 /* ---- shells within ---- */

@@ -375,6 +375,8 @@ bool read_batch_lines(evaluator *e, const shell_source *s, bool submitted);
 /* launch.c */
 flow run_external(evaluator *e, shell_node *n, const field_list *words);
 bool record(evaluator *e, const field *words, uint32_t count, bool always);
+/* The lists of `out`. */
+bool record_lists(evaluator *e, shell_script *out);
 
 /* merge.c */
 shell_state take_state(evaluator *e); /* a copy */

@@ -80,7 +80,7 @@ static bool evaluate(evaluator *e, const char *text, size_t length, const shell_
     out->ended = e->ended;
     out->ended_at = e->ended_at;
   }
-  return diag_ok(e->d);
+  return diag_ok(e->d) && record_lists(e, out);
 }
 
 static const char *directory_of_file(evaluator *e)

@@ -90,9 +90,17 @@ typedef struct shell_command {
   const shell_branch *branch; /* the innermost branch that could not be decided, or NULL */
 } shell_command;
 
+/* A variable with options in it, as the script leaves it: what a command would get of its words. */
+typedef struct shell_list {
+  const char *name;
+  shell_command command;
+} shell_list;
+
 typedef struct shell_script {
   shell_command *commands; /* those that run Python, have options or overrides (a.b=c), in order */
   uint32_t count;
+  shell_list *lists; /* in the order of their first assignments */
+  uint32_t list_count;
   bool is_list;       /* no script: a list of arguments, a command for each line */
   const char *wanted; /* arguments that it reads and that are not given, or NULL */
   source_pos wanted_at;

@@ -329,3 +329,36 @@ def test_all_errors_of_a_command(offsim):
 def test_secrets_are_not_printed(offsim, lines):
     run = read(offsim, lines)
     assert run.status == 2 and "s3cret" not in run.stdout + run.stderr
+
+
+# ---- files of parameters: options in a variable, and no command ----
+
+PARAMETERS = "BASE=(--num-layers 2 --hidden-size 64)\nexport NCCL_DEBUG=WARN\nARGS=()\nARGS+=(\n  # shape\n  --num-attention-heads 4\n" \
+             "  --vocab-size $((50 * 2)) --seq-length 32 --micro-batch-size ${MBS:-2}\n)\n"
+
+
+def test_parameters_of_one_variable(offsim):
+    run = read(offsim, PARAMETERS.replace("BASE", "ARGS", 1).replace("ARGS=()\n", ""), "--env", "MBS=4")
+    assert "-:1:7: note: no command of the script trains; predicted with the options in ARGS\n" in run.stderr
+    assert [value_of(run, key) for key in ("num_layers", "vocab_size", "micro_batch_size")] == ["2", "100", "4"]
+
+
+@pytest.mark.parametrize("line", ["ALL=(\"${BASE[@]}\" ${ARGS[@]})", "ARGS+=(${BASE[@]})",
+                                  'ALL="--swiglu ${BASE[*]} ${ARGS[*]}"; WANDB=(--use-wandb --wandb-project x)'])
+def test_parameters_of_which_one_variable_has_all(offsim, line):
+    run = read(offsim, PARAMETERS + line)
+    assert value_of(run, "num_layers") == "2" and value_of(run, "seq_length") == "32"
+    assert f"with the options in {line.split('=')[0].rstrip('+')}\n" in run.stderr
+
+
+def test_parameters_in_several_variables(offsim):
+    message = one_error(read(offsim, PARAMETERS), status=2)
+    assert message.endswith("add the command: torchrun pretrain_gpt.py ${BASE[@]} ${ARGS[@]}")
+    run = read(offsim, PARAMETERS + "torchrun pretrain_gpt.py ${BASE[@]} ${ARGS[@]}\n")
+    assert value_of(run, "num_layers") == "2" and "no command" not in run.stderr
+
+
+def test_unknown_parameters(offsim):
+    """What a branch decides is asked for, as in a launch script."""
+    message = one_error(read(offsim, PARAMETERS.replace("BASE", "ARGS", 1).replace("ARGS=()\n", "N=$(nproc)\n").replace("-2}", "-$N}")), status=2)
+    assert "--micro-batch-size depends on" in message and "--env N=VALUE" in message

@@ -84,6 +84,22 @@ uint32_t megatron_flag_find(const char *name)
   return MEGATRON_FLAG_UNKNOWN;
 }
 
+bool megatron_flag_matters(const megatron_flag *flag)
+{
+  switch (flag->effect.kind) {
+  case FLAG_SETS:
+  case FLAG_GIVES:
+  case FLAG_OVERRIDES:
+  case FLAG_REFUSED:
+  case FLAG_REFUSED_IF: return true;
+  case FLAG_READ:
+  case FLAG_IGNORED:
+  case FLAG_UNMODELLED: return false;
+  }
+  assert(0 && "flag effect out of range");
+  return true;
+}
+
 const flag_use *megatron_flag_last_use(const flag_use_array *uses, const char *name)
 {
   uint32_t flag = megatron_flag_find(name);

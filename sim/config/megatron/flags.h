@@ -61,6 +61,10 @@ extern const uint32_t megatron_flag_count;
 /* `name` with or without leading dashes. */
 uint32_t megatron_flag_find(const char *name);
 
+/* The value must be known, as it can change memory or time. Tokenizers (READ) are asked for a vocabulary
+ * where no size is given, and say themselves what is missing then. */
+bool megatron_flag_matters(const megatron_flag *flag);
+
 /* The known name that `name` is probably meant to be, or NULL. */
 const char *megatron_flag_nearest(arena *a, const char *name);
 

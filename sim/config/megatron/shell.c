@@ -13,6 +13,7 @@
 #include "sim/config/environment.h"
 #include "sim/config/megatron/args_parts.h"
 #include "sim/config/megatron/entry_points.h"
+#include "sim/config/megatron/parameter_file.h"
 #include "sim/config/megatron/wrappers.h"
 #include "sim/config/training_command.h"
 #include "sim/text/scalar.h"
@@ -65,24 +66,6 @@ static bool ends_values(const shell_word *w)
 static bool more_words(const shell_reader *p)
 {
   return p->next < p->count;
-}
-
-/* Whether the value must be known, as it can change memory or time. Tokenizers (READ) are asked for a
- * vocabulary where no size is given, and say themselves what is missing then. */
-static bool matters(const megatron_flag *flag)
-{
-  switch (flag->effect.kind) {
-  case FLAG_SETS:
-  case FLAG_GIVES:
-  case FLAG_OVERRIDES:
-  case FLAG_REFUSED:
-  case FLAG_REFUSED_IF: return true;
-  case FLAG_READ:
-  case FLAG_IGNORED:
-  case FLAG_UNMODELLED: return false;
-  }
-  assert(0 && "flag effect out of range");
-  return true;
 }
 
 /* --- Launcher --- */
@@ -270,7 +253,7 @@ static bool take_values(shell_reader *p, const megatron_flag *flag, uint32_t lea
               flag->name, missing);
     return true;
   }
-  if (p->next - first < least && matters(flag) && missing != NULL) {
+  if (p->next - first < least && megatron_flag_matters(flag) && missing != NULL) {
     look_for_arguments(p, &p->words[p->next - 1]);
     return diag_error(p->r->d, use->at, "%s has no value: %s", flag->name,
                       unset_advice(missing, p->r->a));
@@ -279,7 +262,7 @@ static bool take_values(shell_reader *p, const megatron_flag *flag, uint32_t lea
     return diag_error(p->r->d, use->at, "%s needs %s", flag->name,
                       least == 1 ? "a value" : "three values");
   }
-  for (uint32_t i = first; i < p->next && matters(flag); i++) {
+  for (uint32_t i = first; i < p->next && megatron_flag_matters(flag); i++) {
     take_dependence(p, &p->words[i], flag->name);
   }
   if (p->next > first) {
@@ -325,7 +308,7 @@ static bool take_inline_value(shell_reader *p, const shell_word *w, const char *
   use->value = value;
   use->value_at.column += (int)(value - w->text);
   bool truth;
-  if (matters(flag)) {
+  if (megatron_flag_matters(flag)) {
     take_dependence(p, w, flag->name);
   }
   return flag->values != FLAG_VALUES_NONE || scalar_bool(value, &truth) ||
@@ -354,7 +337,8 @@ static bool take_option(shell_reader *p)
   }
   bool unknown = false; /* one error is enough: errors that follow from this text add nothing */
   for (uint32_t i = first; i < p->next; i++) {
-    unknown = unknown || (matters(&megatron_flags[index]) && p->words[i].unknown != NULL);
+    unknown =
+        unknown || (megatron_flag_matters(&megatron_flags[index]) && p->words[i].unknown != NULL);
   }
   if (taken && !unknown && !(without_value && megatron_flags[index].values != FLAG_VALUES_NONE)) {
     *ARRAY_PUSH(&p->r->uses) = use;
@@ -682,24 +666,10 @@ static bool check_wrappers_model(const args_reader *r, const shell_command *c)
                     w->name, named != NULL ? named->value : "the model's own files");
 }
 
-static bool take_script(shell_reader *p, const shell_script *script)
+/* The command that trains, or the list of a file of parameters. */
+static bool take_training(shell_reader *p, const shell_script *script, const shell_command *c)
 {
   args_reader *r = p->r;
-  command_fit *fits = ARENA_ARRAY(r->a, command_fit, script->count + 1);
-  bool any = false;
-  for (uint32_t i = 0; i < script->count; i++) {
-    fits[i] =
-        is_option(script->commands[i].words[0].text) ? COMMAND_OTHER : fit_of(&script->commands[i]);
-    any = any || fits[i] != COMMAND_OTHER;
-  }
-  const shell_command *c = training_command(script, fits, NULL, r->a, r->d);
-  if (c == NULL) {
-    return diag_ok(r->d) && take_lists(p, script);
-  }
-  note_lost_options(p, script, c);
-  if (fits[c - script->commands] == COMMAND_REFUSED) {
-    return take_command(p, c);
-  }
   bool good = take_wrapper(p, c) && take_environment(p, c->environment, c->environment_count) &&
               take_command(p, c) && set_world_size(p, c) && hanging_report(&p->hanging, r->a, r->d);
   if (good && megatron_wrapper_of(c) == NULL) {
@@ -720,6 +690,36 @@ static bool take_script(shell_reader *p, const shell_script *script)
                       script->wanted);
   }
   return good;
+}
+
+/* No command trains: lines of options count, else what a file of parameters assigns. */
+static bool take_options(shell_reader *p, const shell_script *script)
+{
+  args_reader *r = p->r;
+  bool has_lines = script->is_list;
+  for (uint32_t i = 0; i < script->count; i++) {
+    has_lines = has_lines || is_option(script->commands[i].words[0].text);
+  }
+  if (has_lines) return take_lists(p, script);
+  const shell_command *c = parameter_file_options(script, r->a, r->d);
+  return diag_ok(r->d) && (c == NULL || take_training(p, script, c));
+}
+
+static bool take_script(shell_reader *p, const shell_script *script)
+{
+  args_reader *r = p->r;
+  command_fit *fits = ARENA_ARRAY(r->a, command_fit, script->count + 1);
+  for (uint32_t i = 0; i < script->count; i++) {
+    fits[i] =
+        is_option(script->commands[i].words[0].text) ? COMMAND_OTHER : fit_of(&script->commands[i]);
+  }
+  const shell_command *c = training_command(script, fits, NULL, r->a, r->d);
+  if (c == NULL) {
+    return diag_ok(r->d) && take_options(p, script);
+  }
+  note_lost_options(p, script, c);
+  return fits[c - script->commands] == COMMAND_REFUSED ? take_command(p, c)
+                                                       : take_training(p, script, c);
 }
 
 bool megatron_shell_read(args_reader *r, const char *text, size_t length)
