@@ -4,15 +4,30 @@
 #include "sim/shell/parts.h"
 #include "sim/text/limits.h"
 
-static bool take_presets(evaluator *e, const shell_presets *presets)
+bool shell_presets_check(const shell_presets *presets, diag *d)
 {
-  static const source_pos env = { "--env", 0, 0 }, arg = { "--arg", 0, 0 };
+  static const source_pos env = { "--env", 0, 0 };
   for (uint32_t i = 0; i < presets->environment_count; i++) {
     const char *text = presets->environment[i];
-    if (!text_check_bytes("--env", text, strlen(text), e->d)) return false;
+    if (!text_check_bytes("--env", text, strlen(text), d)) return false;
     uint32_t length = shell_name_length(text, text + strlen(text));
     if (length == 0 || text[length] != '=')
-      return diag_error(e->d, env, "\"%.60s\" is no assignment; write --env NAME=VALUE", text);
+      return diag_error(d, env, "\"%.60s\" is no assignment; write --env NAME=VALUE", text);
+  }
+  for (uint32_t i = 0; i < presets->argument_count; i++) {
+    const char *text = presets->arguments[i];
+    if (!text_check_bytes("--arg", text, strlen(text), d)) return false;
+  }
+  return true;
+}
+
+static bool take_presets(evaluator *e, const shell_presets *presets)
+{
+  static const source_pos arg = { "--arg", 0, 0 };
+  if (!shell_presets_check(presets, e->d)) return false;
+  for (uint32_t i = 0; i < presets->environment_count; i++) {
+    const char *text = presets->environment[i];
+    size_t length = strcspn(text, "=");
     variable *v = ARENA_NEW(e->a, variable);
     const char *value = text + length + 1;
     *v = (variable){ .name = arena_strndup(e->a, text, length),
@@ -24,9 +39,7 @@ static bool take_presets(evaluator *e, const shell_presets *presets)
   }
   e->arguments = ARENA_ARRAY(e->a, field, presets->argument_count + 1);
   for (uint32_t i = 0; i < presets->argument_count; i++) {
-    const char *text = presets->arguments[i];
-    if (!text_check_bytes("--arg", text, strlen(text), e->d)) return false;
-    e->arguments[i] = (field){ .text = text, .at = arg, .quoted = true };
+    e->arguments[i] = (field){ .text = presets->arguments[i], .at = arg, .quoted = true };
   }
   e->argument_count = presets->argument_count;
   return true;

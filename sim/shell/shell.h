@@ -109,6 +109,9 @@ typedef struct shell_script {
   source_pos ended_at;
 } shell_script;
 
+/* False after a diag error: one of the environment is no NAME=VALUE, or bytes are no text. */
+bool shell_presets_check(const shell_presets *presets, diag *d);
+
 /* Everything in `out` lives in the arena; `file` names the text in places and must outlive it.
  * Notes go to the diag. False after a diag error: bytes that are no text, syntax that bash would
  * refuse too, what is not supported, a limit. */

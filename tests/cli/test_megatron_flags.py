@@ -362,3 +362,40 @@ def test_unknown_parameters(offsim):
     """What a branch decides is asked for, as in a launch script."""
     message = one_error(read(offsim, PARAMETERS.replace("BASE", "ARGS", 1).replace("ARGS=()\n", "N=$(nproc)\n").replace("-2}", "-$N}")), status=2)
     assert "--micro-batch-size depends on" in message and "--env N=VALUE" in message
+
+
+# ---- variables in a mapping ----
+
+VARIABLES = SHAPE + "tensor_model_parallel_size: ${TP}\nmicro_batch_size: $MBS\nmoe_layer_freq: [0, '${LAST}']\nnum_experts: 4\n" \
+                    "num_layers_per_virtual_pipeline_stage: ${VPP}\nload: ${LOAD_PATH}\nlr: $5\n"
+
+
+def test_variables_of_a_mapping_that_are_not_set(offsim):
+    message = one_error(read(offsim, VARIABLES), status=2)
+    assert message == "-:6:29: error: TP, MBS, LAST, VPP are not set; --env NAME=VALUE sets a variable"
+    message = one_error(read(offsim, VARIABLES, *given(MBS=1, LAST=1, VPP="false")), status=2)
+    assert message == "-:6:29: error: TP is not set; --env NAME=VALUE sets a variable"
+
+
+def given(**variables):
+    return [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
+
+
+def test_variables_of_a_mapping(offsim):
+    run = read(offsim, VARIABLES, *given(MBS=3, MBS_OTHER=5, TP=7, LAST=1, VPP="false"), *given(TP=1))
+    assert [value_of(run, key) for key in ("tensor_model_parallel_size", "micro_batch_size", "moe_layer_freq")] == ["1", "3", '"[0,1]"']
+    assert value_of(run, "num_layers_per_virtual_pipeline_stage") == "null"
+
+
+def test_variables_of_a_mapping_s_environment(offsim):
+    text = "ENV_VARS:\n  CUDA_DEVICE_MAX_CONNECTIONS: ${N}\n  OTHER: $OTHER\nMODEL_ARGS:\n" + re.sub("^(.)", r"  \1", SHAPE, flags=re.M)
+    assert "-:2:32: error: N is not set" in one_error(read(offsim, text), status=2)
+    assert value_of(read(offsim, text, *given(N=4)), "cuda_device_max_connections") == "4"
+    # what the mapping sets comes after the environment around it
+    run = read(offsim, text.replace("${N}", "8"), *given(CUDA_DEVICE_MAX_CONNECTIONS=4))
+    assert value_of(run, "cuda_device_max_connections") == "8"
+    assert value_of(read(offsim, SHAPE, *given(CUDA_DEVICE_MAX_CONNECTIONS=4)), "cuda_device_max_connections") == "4"
+
+
+def test_variables_given_in_another_form(offsim):
+    assert "write --env NAME=VALUE" in one_error(read(offsim, SHAPE, "--env", "TP"), status=2)

@@ -13,6 +13,7 @@
 #include "sim/config/megatron/args.h"
 #include "sim/config/megatron/flags.h"
 #include "sim/config/settings.h"
+#include "sim/config/training_command.h"
 
 typedef struct args_reader {
   settings *s;
@@ -20,6 +21,7 @@ typedef struct args_reader {
   bool ignore_unknown;
   const megatron_args_options *options;
   flag_use_array uses;
+  unset_names missing; /* variables in a mapping's values that matter */
   arena *a;
   diag *d;
 } args_reader;

@@ -6,6 +6,7 @@
 #include "sim/base/array.h"
 #include "sim/config/environment.h"
 #include "sim/config/megatron/args_parts.h"
+#include "sim/config/megatron/variables.h"
 #include "sim/text/scalar.h"
 #include "sim/text/yaml_text.h"
 
@@ -114,9 +115,16 @@ static bool take_overlap_config(args_reader *r, const text_node *n)
 
 /* true and false of a switch, a value of everything else; `false` and nothing leave an option out.
  */
-static bool take_entry(args_reader *r, uint32_t index, const text_node *n)
+static bool take_entry(args_reader *r, uint32_t index, const text_node *written)
 {
   const megatron_flag *flag = &megatron_flags[index];
+  unset_names missing = { 0 };
+  const text_node value_node = variables_replaced(written, &r->options->presets, &missing, r->a);
+  const text_node *n = &value_node;
+  if (missing.names != NULL && megatron_flag_matters(flag)) {
+    unset_add(&r->missing, missing.names, missing.at, r->a);
+    return true;
+  }
   bool truth;
   bool is_truth = n->kind == TEXT_SCALAR && scalar_bool(n->text, &truth);
   if (text_is_null(n) || flag->effect.kind == FLAG_IGNORED) {
@@ -181,6 +189,23 @@ static bool take_arguments(args_reader *r, const text_node *map)
   return diag_ok(r->d);
 }
 
+/* --env: what is set before the mapping's own variables. */
+static bool take_presets(args_reader *r)
+{
+  const shell_presets *presets = &r->options->presets;
+  if (!shell_presets_check(presets, r->d)) return false;
+  for (uint32_t i = 0; i < presets->environment_count; i++) {
+    const char *text = presets->environment[i];
+    const source_pos at = { "--env", 0, 0 };
+    const char *name = arena_strndup(r->a, text, strcspn(text, "="));
+    if (!environment_matters(name)) continue;
+    if (!environment_given(r->s, at, r->a, r->d) ||
+        !environment_set(r->s, name, strchr(text, '=') + 1, at, r->a, r->d))
+      return false;
+  }
+  return true;
+}
+
 static bool take_environment(args_reader *r, const text_node *map)
 {
   if (map == NULL) {
@@ -196,9 +221,12 @@ static bool take_environment(args_reader *r, const text_node *map)
     return false;
   }
   for (uint32_t i = 0; i < map->count; i++) {
-    const text_node *n = &map->children[i];
-    if (n->kind == TEXT_SCALAR && !text_is_null(n))
-      environment_set(r->s, n->key, n->text, n->at, r->a, r->d);
+    unset_names missing = { 0 };
+    const text_node n = variables_replaced(&map->children[i], &r->options->presets, &missing, r->a);
+    if (missing.names != NULL && environment_matters(n.key))
+      unset_add(&r->missing, missing.names, missing.at, r->a);
+    else if (n.kind == TEXT_SCALAR && !text_is_null(&n))
+      environment_set(r->s, n.key, n.text, n.at, r->a, r->d);
     diag_go_on(r->d);
   }
   return diag_ok(r->d);
@@ -219,7 +247,7 @@ static bool check_mode(const args_reader *r, const text_node *top)
          diag_error(r->d, mode->at, "MODE is inference; offsim predicts training");
 }
 
-bool megatron_mapping_read(args_reader *r, const char *text, size_t length)
+static bool read_top(args_reader *r, const char *text, size_t length)
 {
   const text_node *top = text_read(r->a, r->path, text, length, r->d);
   if (top == NULL || !text_expect(top, TEXT_MAPPING, r->d)) {
@@ -240,4 +268,13 @@ bool megatron_mapping_read(args_reader *r, const char *text, size_t length)
   bool good = take_environment(r, environment);
   diag_go_on(r->d);
   return text_expect(arguments, TEXT_MAPPING, r->d) && take_arguments(r, arguments) && good;
+}
+
+bool megatron_mapping_read(args_reader *r, const char *text, size_t length)
+{
+  bool good = take_presets(r) && read_top(r, text, length);
+  if (r->missing.names == NULL) return good;
+  bool several = strchr(r->missing.names, ',') != NULL;
+  return diag_error(r->d, r->missing.at, "%.400s %s not set; --env NAME=VALUE sets a variable",
+                    r->missing.names, several ? "are" : "is");
 }
