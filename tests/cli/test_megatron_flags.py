@@ -51,6 +51,8 @@ def value_of(run, key):
     ("train_type: lora", "LoRA"),
     ("stage: dpo", "alignment with other models"),
     ("num_zero_experts: 1", "LongCat"),
+    ("rerun_mode: report_stats", "forward and backward twice"),
+    ("rerun_mode: report_determinism_stats", "forward and backward twice"),
 ])
 def test_refused_by_name(offsim, line, kind):
     for flags in (SHAPE + line, f"zzzz_size: 3\nnum_layers: x\n{line}"):
@@ -60,7 +62,7 @@ def test_refused_by_name(offsim, line, kind):
 @pytest.mark.parametrize("line", [
     "perform_rl_step: false", "is_hybrid_model: false", "hybrid_attention_ratio: 0.0", "zero_stage: 0",
     "encoder_pipeline_model_parallel_size: 0", "model_provider: gpt", "train_type: full", "spec: my.layers get",
-    "freeze_llm: false", "stage: sft", "num_zero_experts: 0", "padded_samples: true", "tokenizer_type: GPT2BPETokenizer", "vocab_file: /data/vocab.json", "n_shared_experts: 2",
+    "freeze_llm: false", "stage: sft", "num_zero_experts: 0", "rerun_mode: validate_results", "padded_samples: true", "tokenizer_type: GPT2BPETokenizer", "vocab_file: /data/vocab.json", "n_shared_experts: 2",
 ])
 def test_not_refused(offsim, line):
     assert read(offsim, SHAPE + line).status == 0
