@@ -7,7 +7,7 @@
 typedef struct idle_keys {
   setting_key of;
   bool is_on;
-  setting_key keys[5]; /* ends with 0: the first key of all serves none */
+  setting_key keys[8]; /* ends with 0: the first key of all serves none */
 } idle_keys;
 
 static const char *off_word(const settings *s, setting_key of)
@@ -50,8 +50,16 @@ void note_idle(const settings *s, diag *d)
       { KEY_model_q_lora_rank, KEY_model_kv_lora_rank } },
     { KEY_lora_adapter,
       s->lora.adapter != ADAPTER_NONE,
-      { KEY_lora_lora_r, KEY_lora_lora_alpha, KEY_lora_lora_dropout,
-        KEY_lora_lora_target_modules } },
+      { KEY_lora_lora_r, KEY_lora_lora_alpha, KEY_lora_lora_dropout, KEY_lora_lora_target_modules,
+        KEY_lora_lora_qkv_kernel, KEY_lora_lora_o_kernel, KEY_lora_lora_mlp_kernel } },
+    { KEY_parallel_fsdp,
+      s->parallel.fsdp != FSDP_NONE,
+      { KEY_parallel_fsdp_size, KEY_parallel_fsdp_model_dtype, KEY_parallel_fsdp_reduce_dtype,
+        KEY_parallel_fsdp_reshard_after_forward, KEY_parallel_fsdp_forward_prefetch,
+        KEY_parallel_fsdp_wrap_embedding } },
+    { KEY_parallel_use_megatron_fsdp,
+      s->parallel.use_megatron_fsdp,
+      { KEY_parallel_data_parallel_sharding_strategy } },
     { KEY_offload_system,
       fine_grained,
       { KEY_offload_activation_offload_fraction, KEY_offload_delta_offload_bytes_across_pp_ranks,

@@ -87,11 +87,16 @@ static void resolve_activation(settings *s)
   }
 }
 
-static void resolve_positions(settings *s)
+static void resolve_positions(settings *s, const diag *d)
 {
   struct model_settings *m = &s->model;
 
   m->max_position_embeddings = if_unset(m->max_position_embeddings, s->training.seq_length);
+  if (uses_hf(s) && m->max_position_embeddings < s->training.seq_length)
+    diag_note(d, s->at[KEY_training_seq_length],
+              "seq_length is %" PRId64 ", beyond the model's max_position_embeddings, %" PRId64
+              "; transformers goes on, for rotary embeddings have no last position",
+              s->training.seq_length, m->max_position_embeddings);
   if (m->position_embedding_type != POSITIONS_ROPE) {
     m->apply_rope_fusion = false;
   }
@@ -132,6 +137,6 @@ bool resolve_model(settings *s, arena *a, diag *d)
   }
   m->ffn_hidden_size = if_unset(m->ffn_hidden_size, default_ffn_hidden_size(m));
   resolve_activation(s);
-  resolve_positions(s);
+  resolve_positions(s, d);
   return resolve_experts(s, a, d);
 }

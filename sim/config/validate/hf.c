@@ -191,6 +191,15 @@ static bool check_model(const settings *s, diag *d)
           m->rope_local_base_freq == 0,
       KEY_model_rope_local_base_freq, "must be 0 without rotary embedding" },
     { !m->fp32_residual_connection, KEY_model_fp32_residual_connection, "must be false" },
+    { s->training.attention_backend == BACKEND_AUTO, KEY_training_attention_backend,
+      "must be auto: attn_implementation says what computes attention" },
+    { !s->training.use_flash_attn, KEY_training_use_flash_attn,
+      "must be false: attn_implementation says what computes attention" },
+    { !m->cross_entropy_loss_fusion, KEY_model_cross_entropy_loss_fusion,
+      "must be false: liger_fused_linear_cross_entropy fuses the loss of transformers" },
+    { !m->use_transformer_engine_op_fuser, KEY_model_use_transformer_engine_op_fuser,
+      "must be false" },
+    { !s->parallel.tp_comm_overlap, KEY_parallel_tp_comm_overlap, "must be false" },
     { s->training.fp8_format == FP8_FORMAT_NONE, KEY_training_fp8_format, "must be empty" },
     { s->training.cuda_graph_impl == GRAPHS_NONE, KEY_training_cuda_graph_impl, "must be none" },
     { !m->fused_log_probs || s->training.loss == LOSS_LOG_PROBS, KEY_model_fused_log_probs,
@@ -268,6 +277,7 @@ static bool check_keys_of_hf(const settings *s, diag *d)
     bool asked;
     setting_key key;
   } rows[] = {
+    { m->attn_implementation != ATTN_SDPA, KEY_model_attn_implementation },
     { s->lora.adapter != ADAPTER_NONE, KEY_lora_adapter },
     { s->lora.load_in_8bit, KEY_lora_load_in_8bit },
     { s->recompute.every_n_layers != 1, KEY_recompute_every_n_layers },

@@ -57,7 +57,7 @@ static bool check_positions(const settings *s, diag *d)
   const struct model_settings *m = &s->model;
   setting_key key = KEY_model_position_embedding_type;
 
-  return need(s, d, m->max_position_embeddings >= s->training.seq_length,
+  return need(s, d, uses_hf(s) || m->max_position_embeddings >= s->training.seq_length,
               KEY_model_max_position_embeddings, KEY_training_seq_length,
               "max_position_embeddings is %" PRId64 "; it must be at least seq_length (%" PRId64
               ")",
