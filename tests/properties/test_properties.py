@@ -12,6 +12,8 @@ SEEDS = 30
 SEEDS_OF_ALL = 300
 DRAWS = 20  # until a draw is a valid configuration
 ITERATIONS = ("baseline", "warmup", "result")
+PICOSECOND = 1e-12
+LINK_RATES = ("d2h_bytes_per_us", "h2d_bytes_per_us")
 RATE = re.compile(r"^(\s+\w+_(?:bytes_per_us|gflops): +)(\d+)", re.MULTILINE)
 
 
@@ -152,21 +154,29 @@ def link_times(preset, folder, direction, factor):
     return path
 
 
+class Case:
+    """The prediction of a scenario on a machine, perhaps with other settings; None where these are no valid configuration."""
+
+    def __init__(self, offsim, path, scenario):
+        self.offsim, self.path, self.scenario = offsim, path, scenario
+
+    def __call__(self, machine, **sections):
+        changed = self.scenario | {name: self.scenario[name] | keys for name, keys in sections.items()}
+        self.path.write_text(json.dumps(changed))
+        run = self.offsim("predict", self.path, "--json", "--brief", "--machine", machine)
+        assert run.status in (0, 2), run.stderr
+        return json.loads(run.stdout) if run.status == 0 else None
+
+
 @pytest.fixture
 def case(seed, offsim, tmp_path):
-    """A function machine -> prediction, for the seed's first draw that is a valid configuration."""
+    """The seed's first draw that is a valid configuration."""
     r = random.Random(seed)
-    path = tmp_path / "scenario.yaml"
     for _ in range(DRAWS):
-        path.write_text(json.dumps(draw(r)))
-        run = offsim("predict", path, "--json", "--brief", "--machine", "ideal")
-        assert run.status in (0, 2), run.stderr
-        if run.status == 0:
-            break
-    else:
-        pytest.fail(f"no draw of {DRAWS} was valid; the last: {run.stderr}")
-    return lambda machine: json.loads(
-        offsim("predict", path, "--json", "--brief", "--machine", machine, check=0).stdout)
+        drawn = Case(offsim, tmp_path / "scenario.yaml", draw(r))
+        if drawn("ideal") is not None:
+            return drawn
+    return pytest.fail(f"no draw of {DRAWS} was valid")
 
 
 def ranks_of(prediction):
@@ -219,3 +229,74 @@ def test_faster_link_never_lengthens_the_step(case, direction, tmp_path):
     slow, fast = case("ideal"), case(link_times("ideal", tmp_path, direction, 3))
     assert fast["result"]["step_time_s"] <= slow["result"]["step_time_s"]
     assert fast["baseline"]["step_time_s"] == slow["baseline"]["step_time_s"]
+
+
+# ---- more offload ----
+
+# A fraction and a delta count groups: with one more that is small, a large one may stay on the GPU.
+ALL_GROUPS = {"activation_offload_fraction": 1.0, "delta_offload_bytes_across_pp_ranks": 0}
+MODULES = ("core_attn", "attn_proj", "qkv_linear", "attn_norm", "mlp_norm", "expert_fc1", "moe_act")
+
+
+def check_more(less, more):
+    """Where more is offloaded, no rank copies less, and none saves less in theory."""
+    if less is None or more is None:
+        return
+    for one, other in zip(less["result"]["ranks"], more["result"]["ranks"], strict=True):
+        for key in ("d2h_bytes", "offloaded_groups", "theoretical_saving_bytes"):
+            assert one[key] <= other[key], key
+
+
+def test_larger_fraction_never_saves_less(case, seed):
+    less, more = sorted(random.Random(seed).sample((0.0, 0.1, 0.25, 0.5, 0.75, 1.0), 2))
+    check_more(case("ideal", offload={"activation_offload_fraction": less}),
+               case("ideal", offload={"activation_offload_fraction": more}))
+
+
+def test_one_more_module_never_saves_less(case, seed):
+    modules = case.scenario["offload"]["offload_modules"]
+    added = random.Random(seed).choice([name for name in MODULES if name not in modules])
+    check_more(case("ideal", offload=ALL_GROUPS), case("ideal", offload=ALL_GROUPS | {"offload_modules": [*modules, added]}))
+
+
+def test_smaller_tensors_never_save_less(case):
+    check_more(case("ideal", offload=ALL_GROUPS), case("ideal", offload=ALL_GROUPS | {"min_offloaded_tensor_size": 1}))
+
+
+def test_no_delta_never_saves_less(case):
+    without = {"delta_offload_bytes_across_pp_ranks": 0}
+    check_more(case("ideal"), case("ideal", offload=without))
+
+
+# ---- limits of the machine ----
+
+
+def test_link_without_end_costs_no_time(case, tmp_path):
+    """What is left of the overhead is no more than the copies themselves take."""
+    fast = machine_file(tmp_path, "ideal", "fast link", lambda key, value: value * (10000 if key in LINK_RATES else 1))
+    prediction = case(fast)
+    copies = sum(rank["d2h_busy_s"] + rank["h2d_busy_s"] for rank in prediction["result"]["ranks"])
+    overhead = prediction["result"]["step_time_s"] - prediction["baseline"]["step_time_s"]
+    assert -PICOSECOND <= overhead <= copies + PICOSECOND
+
+
+def test_double_rates_halve_the_step(case, tmp_path):
+    """Times are whole picoseconds: each op may be one too long."""
+    slow, fast = case("ideal"), case(machine_file(tmp_path, "ideal", "double rates", lambda key, value: 2 * value))
+    for iteration in ITERATIONS:
+        assert fast[iteration]["step_time_s"] * 2 == pytest.approx(slow[iteration]["step_time_s"], rel=1e-6)
+
+
+def test_order_of_ranks_on_one_host(case, tmp_path):
+    """Where all GPUs are alike, it does not matter which of them are a group: only the numbers of the ranks change."""
+    text = (ROOT / "sim/machine/presets/ideal.yaml").read_text()
+    path = tmp_path / "one host.yaml"
+    path.write_text(re.sub(r"^( +gpus(?:_per_group)?: +)8 ", r"\g<1>32 ", text, flags=re.M))
+    one, other = case(path), case(path, parallel={"use_tp_pp_dp_mapping": True})
+    if case.scenario["parallel"]["world_size"] > 32 or other is None:
+        pytest.skip("no such host, or experts that have another data parallel size")
+    for prediction in (one, other):
+        del prediction["scenario"]
+        for _, rank in ranks_of(prediction):
+            del rank["global_ranks"]
+    assert one == other
