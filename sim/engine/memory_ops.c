@@ -83,16 +83,16 @@ static inline uint32_t op_later(const plan_repeat *r, uint32_t op, uint32_t turn
   return op >= r->first && op != MEMORY_NO_OP ? op + turns * r->ops : op;
 }
 
-/* A turn as the one before it, of which the lists have the last rows, from those numbers of them on. The part
- * took buffers from `taken` on; what the warm-up took is renamed in an order of its own. */
-static void repeat_turn(memory_ops *m, uint32_t ops, uint32_t uses, uint32_t counted,
-                        uint32_t taken)
+/* Lists a turn as the one before it, which has the last rows, from those numbers on. The part took buffers
+ * from `taken` on; what the warm-up took is renamed in an order of its own. True: the turn returns some. */
+static bool repeat_turn(memory_ops *m, uint32_t ops, uint32_t uses, uint32_t taken)
 {
   const rank_plan *p = m->plan;
   const plan_repeat *r = &p->repeat;
-  uint32_t end = m->ops.count, uses_end = m->uses.count, counted_end = m->counted.count;
+  uint32_t end = m->ops.count, uses_end = m->uses.count;
   const memory_op *before = &m->ops.items[ops];
   memory_op *now = &m->ops.items[end];
+  bool takes_over = false;
   m->ops.count += end - ops;
   assert(m->ops.count <= m->ops.capacity && taken >= p->residents);
   for (uint32_t i = ops; i < end; i++, before++, now++) {
@@ -100,15 +100,33 @@ static void repeat_turn(memory_ops *m, uint32_t ops, uint32_t uses, uint32_t cou
     now->op += r->ops;
     now->first_use += uses_end - uses;
     now->buffer = before->buffer >= taken ? before->buffer + r->buffers : p->ops.items[now->op].arg;
+    takes_over |= now->buffer < taken;
   }
   for (uint32_t i = uses; i < uses_end; i++) {
     memory_use use = m->uses.items[i];
     *ARRAY_PUSH(&m->uses) = (memory_use){ use.stream, op_later(r, use.op, 1) };
   }
-  for (uint32_t i = counted; i < counted_end; i++) {
-    uint32_t op = m->counted.items[i];
-    *ARRAY_PUSH(&m->counted) = op + r->ops;
+  return takes_over;
+}
+
+/* Lists `turns` turns more, as the one that has the last rows, from number `counted` on. */
+static void repeat_counted(memory_ops *m, uint32_t counted, uint32_t turns)
+{
+  uint32_t more = turns * (m->counted.count - counted);
+  ARRAY_RESERVE(&m->counted, m->counted.count + more);
+  for (; more > 0; more--, counted++) {
+    uint32_t op = m->counted.items[counted];
+    *ARRAY_PUSH(&m->counted) = op + m->plan->repeat.ops;
   }
+}
+
+/* Whether as many of the rows from `from` on take buffers as return some. */
+static bool are_balanced(const memory_ops *m, uint32_t from)
+{
+  uint32_t takes = 0;
+  for (uint32_t i = from; i < m->ops.count; i++)
+    takes += m->ops.items[i].kind == MEMORY_TAKE || m->ops.items[i].kind == MEMORY_HOST_TAKE;
+  return 2 * takes == m->ops.count - from;
 }
 
 /* The second turn shows what a turn waits for that was issued in the one before. */
@@ -119,15 +137,19 @@ static void walk_turns(memory_ops *m, issued *so_far)
   walk(m, so_far, r->first, r->first + r->ops);
   uint32_t ops = m->ops.count, uses = m->uses.count, counted = m->counted.count;
   walk(m, so_far, r->first + r->ops, r->first + 2 * r->ops);
-  uint32_t turn_ops = m->ops.count - ops, turn_uses = m->uses.count - uses;
-  uint32_t turn_counted = m->counted.count - counted, left = r->turns - 2;
-  for (uint32_t i = 0; i < left; i++)
-    repeat_turn(m, ops + i * turn_ops, uses + i * turn_uses, counted + i * turn_counted, taken);
+  uint32_t turn_ops = m->ops.count - ops, turn_uses = m->uses.count - uses, left = r->turns - 2;
+  repeat_counted(m, counted, left);
+  bool listed = false, balanced = are_balanced(m, ops);
+  for (m->later_turns = left; !listed && m->later_turns > 0; m->later_turns--) {
+    listed = !repeat_turn(m, ops, uses, taken) && balanced;
+    ops += turn_ops;
+    uses += turn_uses;
+  }
+  m->turn = ops;
+  m->turn_end = m->ops.count;
   for (uint32_t s = 0; s < STREAMS; s++)
     so_far->last[s] = op_later(r, so_far->last[s], left);
   so_far->last_back = op_later(r, so_far->last_back, left);
-  assert(m->ops.items[m->ops.count - 1].buffer ==
-         m->plan->ops.items[m->ops.items[m->ops.count - 1].op].arg);
 }
 
 memory_ops memory_ops_new(const rank_plan *p)

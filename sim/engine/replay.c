@@ -8,6 +8,7 @@
 #include "sim/memory/allocator_blocks.h"
 #include "sim/memory/caching_allocator.h"
 #include "sim/memory/pinned_pool.h"
+#include "sim/plan/repeats.h"
 
 /* An event of the on-the-clock replay is the time at which it happens, since the first iteration began. */
 typedef struct clock_events {
@@ -166,29 +167,43 @@ static bool answers_alike(awaited_queue *q, uint32_t at, const rank_timeline *a,
   return true;
 }
 
+/* A walk through the ops that take and return, with both times. */
+typedef struct two_times {
+  const memory_ops *m;
+  const rank_timeline *a, *b;
+  uint32_t waiting;              /* bit s: queues[s] has ops */
+  awaited_queue queues[STREAMS]; /* by stream; of the host: for its buffers */
+} two_times;
+
+static bool rows_are_same(two_times *w, memory_stretch rows)
+{
+  bool same = true;
+  for (const memory_op *o = rows.from; o < rows.end && same; o++) {
+    uint32_t asked = o->kind == MEMORY_HOST_TAKE ? w->waiting & 1u << STREAM_HOST
+                     : o->kind == MEMORY_TAKE    ? w->waiting & ~(1u << STREAM_HOST)
+                                                 : 0;
+    for (; asked != 0 && same; asked &= asked - 1)
+      same = answers_alike(&w->queues[__builtin_ctz(asked)], o->op + rows.ops, w->a, w->b);
+    for (uint32_t u = o->first_use; u < o->first_use + o->use_count; u++) {
+      const memory_use *use = &w->m->uses.items[u];
+      uint32_t queue = o->kind == MEMORY_RETURN ? use->stream : STREAM_HOST;
+      if (use->op == MEMORY_NO_OP) continue;
+      *ARRAY_PUSH(&w->queues[queue]) = memory_use_op(w->m, &rows, use);
+      w->waiting |= 1u << queue;
+    }
+  }
+  return same;
+}
+
 bool replay_is_same(const memory_ops *m, const rank_timeline *a, const rank_timeline *b)
 {
   if (a == b) return true;
+  two_times w = { .m = m, .a = a, .b = b };
   bool same = true;
-  uint32_t waiting = 0;                  /* bit s: queues[s] has ops */
-  awaited_queue queues[STREAMS] = { 0 }; /* by stream; of the host: for its buffers */
-  for (uint32_t i = 0; i < m->ops.count && same; i++) {
-    const memory_op *o = &m->ops.items[i];
-    uint32_t asked = o->kind == MEMORY_HOST_TAKE ? waiting & 1u << STREAM_HOST
-                     : o->kind == MEMORY_TAKE    ? waiting & ~(1u << STREAM_HOST)
-                                                 : 0;
-    for (; asked != 0 && same; asked &= asked - 1)
-      same = answers_alike(&queues[__builtin_ctz(asked)], o->op, a, b);
-    for (uint32_t u = o->first_use; u < o->first_use + o->use_count; u++) {
-      const memory_use *use = &m->uses.items[u];
-      uint32_t queue = o->kind == MEMORY_RETURN ? use->stream : STREAM_HOST;
-      if (use->op == MEMORY_NO_OP) continue;
-      *ARRAY_PUSH(&queues[queue]) = use->op;
-      waiting |= 1u << queue;
-    }
-  }
+  for (uint32_t i = 0; i < memory_stretches(m) && same; i++)
+    same = rows_are_same(&w, memory_stretch_of(m, i));
   for (uint32_t s = 0; s < STREAMS; s++)
-    ARRAY_FREE(&queues[s]);
+    ARRAY_FREE(&w.queues[s]);
   /* A refused request waits for an op, unless all that was issued ended with the iteration's beginning: so an
    * op ends there with both times or with none. */
   int64_t differs = 0;
@@ -208,6 +223,7 @@ typedef struct pass {
   replay *r;
   const rank_plan *plan;
   const memory_ops *ops;
+  memory_stretch rows; /* that are replayed */
   const rank_timeline *timeline;
   uint32_t *in_order;     /* by buffer: its block, or NOT_ALIVE; NULL: one allocator, or on the
                            * clock alone */
@@ -229,9 +245,19 @@ static int64_t allocated_bytes(const replay *r)
   return r->in_order.requested_bytes + r->in_order.tails_bytes;
 }
 
+static inline uint32_t op_of(const pass *p, const memory_op *m)
+{
+  return m->op + p->rows.ops;
+}
+
+static inline uint32_t id_of(const pass *p, const memory_op *m)
+{
+  return m->buffer + p->rows.buffers;
+}
+
 static const plan_buffer *buffer_of(const pass *p, const memory_op *m)
 {
-  return &p->plan->buffers.items[m->buffer];
+  return &p->plan->buffers.items[id_of(p, m)];
 }
 
 /* In program order. */
@@ -250,7 +276,7 @@ static inline uint32_t take_block_in_order(block_store *s, const memory_op *m)
 static inline void take_in_order(pass *p, const memory_op *m)
 {
   order_replay *o = &p->r->in_order;
-  uint32_t *block = &p->in_order[m->buffer];
+  uint32_t *block = &p->in_order[id_of(p, m)];
   assert(*block == NOT_ALIVE && "a buffer is allocated once");
   *block = ALLOCATOR_NO_BLOCK;
   if (o->has_blocks && m->bytes > ALLOCATOR_SMALL_BYTES) {
@@ -261,13 +287,13 @@ static inline void take_in_order(pass *p, const memory_op *m)
   p->out.requested_peak_bytes = max_i64(p->out.requested_peak_bytes, o->requested_bytes);
   if (o->requested_bytes + o->tails_bytes <= p->out.allocated_peak_bytes) return;
   p->out.allocated_peak_bytes = o->requested_bytes + o->tails_bytes;
-  p->out.allocated_peak_op = m->op;
+  p->out.allocated_peak_op = op_of(p, m);
 }
 
 static inline void return_in_order(pass *p, const memory_op *m)
 {
   order_replay *o = &p->r->in_order;
-  uint32_t *block = &p->in_order[m->buffer];
+  uint32_t *block = &p->in_order[id_of(p, m)];
   assert(*block != NOT_ALIVE && "... and freed once");
   if (*block != ALLOCATOR_NO_BLOCK) {
     o->tails_bytes -= o->blocks.blocks.items[*block].tail_bytes;
@@ -282,8 +308,8 @@ static inline void return_in_order(pass *p, const memory_op *m)
 static void note_on_host(pass *p, const memory_op *m)
 {
   bool takes = m->kind == MEMORY_HOST_TAKE;
-  assert((p->in_order[m->buffer] == NOT_ALIVE) == takes);
-  p->in_order[m->buffer] = takes ? ALLOCATOR_NO_BLOCK : NOT_ALIVE;
+  assert((p->in_order[id_of(p, m)] == NOT_ALIVE) == takes);
+  p->in_order[id_of(p, m)] = takes ? ALLOCATOR_NO_BLOCK : NOT_ALIVE;
 }
 
 /* From op `*next` to before `end`, the value is the same. */
@@ -293,20 +319,28 @@ static void draw(int64_t *curve, uint32_t *next, uint32_t end, int64_t value)
     curve[(*next)++] = value;
 }
 
-static void run_in_order(pass *p)
+/* `curve`: NULL, or what is drawn before op `*drawn`. */
+static void run_rows_in_order(pass *p, int64_t *curve, uint32_t *drawn)
 {
-  assert(p->in_order != NULL && "the program-order replay runs once an iteration");
-  int64_t *curve = p->r->curve != NULL ? p->r->curve->allocated_bytes : NULL;
-  uint32_t drawn = 0;
-  const memory_op *m = p->ops->ops.items, *end = m + p->ops->ops.count;
-  for (; m < end; m++) {
-    if (curve != NULL) draw(curve, &drawn, m->op, allocated_bytes(p->r));
+  for (const memory_op *m = p->rows.from; m < p->rows.end; m++) {
+    if (curve != NULL) draw(curve, drawn, op_of(p, m), allocated_bytes(p->r));
     if (m->kind == MEMORY_TAKE)
       take_in_order(p, m);
     else if (m->kind == MEMORY_RETURN)
       return_in_order(p, m);
     else
       note_on_host(p, m);
+  }
+}
+
+static void run_in_order(pass *p)
+{
+  assert(p->in_order != NULL && "the program-order replay runs once an iteration");
+  int64_t *curve = p->r->curve != NULL ? p->r->curve->allocated_bytes : NULL;
+  uint32_t drawn = 0;
+  for (uint32_t i = 0; i < memory_stretches(p->ops); i++) {
+    p->rows = memory_stretch_of(p->ops, i);
+    run_rows_in_order(p, curve, &drawn);
   }
   if (curve != NULL) draw(curve, &drawn, p->plan->ops.count, allocated_bytes(p->r));
 }
@@ -334,8 +368,8 @@ static uint32_t later(const pass *p, uint32_t a, uint32_t b)
 static uint32_t awaited_to_give_back(pass *p, const memory_op *m)
 {
   uint32_t stream = buffer_of(p, m)->stream;
-  assert(stream < STREAM_HOST && p->issued <= m->op);
-  for (; p->issued < m->op; p->issued++) {
+  assert(stream < STREAM_HOST && p->issued <= op_of(p, m));
+  for (; p->issued < op_of(p, m); p->issued++) {
     const plan_op *o = &p->plan->ops.items[p->issued];
     if (op_runs_on_stream((op_kind)o->kind)) p->last[o->stream] = p->issued;
   }
@@ -352,10 +386,10 @@ static void note_driver_calls(pass *p, const memory_op *m, uint64_t calls, bool 
 {
   const hold_list *noted = &p->r->refused;
   assert(calls > 0 && calls <= UINT32_MAX);
-  assert(noted->count == 0 || noted->items[noted->count - 1].at <= m->op);
+  assert(noted->count == 0 || noted->items[noted->count - 1].at <= op_of(p, m));
   if (refused || noted->count > 0)
     *ARRAY_PUSH(&p->r->refused) =
-        (host_hold){ .at = m->op,
+        (host_hold){ .at = op_of(p, m),
                      .until = refused && p->timeline != NULL ? awaited_to_give_back(p, m)
                                                              : HOLD_FOR_NOTHING,
                      .driver_calls = (uint32_t)calls };
@@ -366,7 +400,7 @@ static SELDOM allocator_status ask_again(pass *p, const memory_op *m)
 {
   p->r->events.waited = true;
   allocator_status status = caching_allocator_alloc_after_events(
-      p->r->on_clock, buffer_of(p, m)->stream, m->bytes, &p->on_clock[m->buffer]);
+      p->r->on_clock, buffer_of(p, m)->stream, m->bytes, &p->on_clock[id_of(p, m)]);
   p->r->events.waited = false;
   assert(status != ALLOCATOR_NEEDS_EVENTS);
   return status;
@@ -391,8 +425,8 @@ static SELDOM void note_driver(pass *p, const memory_op *m, allocator_status sta
 static void take_back_on_clock(pass *p, const memory_op *m)
 {
   clock_events *e = &p->r->events;
-  assert(e->op == m->op && e->times != NULL);
-  if (e->soonest_ps <= e->origin_ps + op_start_ps(e->times, m->op)) {
+  assert(e->op == op_of(p, m) && e->times != NULL);
+  if (e->soonest_ps <= e->origin_ps + op_start_ps(e->times, op_of(p, m))) {
     e->soonest_ps = INT64_MAX;
     caching_allocator_poll(p->r->on_clock);
   }
@@ -401,10 +435,10 @@ static void take_back_on_clock(pass *p, const memory_op *m)
 
 static inline void take_block(pass *p, const memory_op *m)
 {
-  p->r->events.op = m->op;
+  p->r->events.op = op_of(p, m);
   if (allocator_waiting_bytes(p->on_clock_stats) != 0) take_back_on_clock(p, m);
-  allocator_status status =
-      caching_allocator_take(p->r->on_clock, m->bin, m->bytes, m->op, &p->on_clock[m->buffer]);
+  allocator_status status = caching_allocator_take(p->r->on_clock, m->bin, m->bytes, op_of(p, m),
+                                                   &p->on_clock[id_of(p, m)]);
   if (status == ALLOCATOR_NEEDS_EVENTS) status = ask_again(p, m);
   if (status != ALLOCATOR_OK || p->on_clock_stats->driver_allocs != p->driver_allocs)
     note_driver(p, m, status);
@@ -412,11 +446,11 @@ static inline void take_block(pass *p, const memory_op *m)
 
 static inline void take_on_clock(pass *p, const memory_op *m)
 {
-  assert(p->on_clock[m->buffer] == NOT_ALIVE && "a buffer is allocated once");
+  assert(p->on_clock[id_of(p, m)] == NOT_ALIVE && "a buffer is allocated once");
   if (m->bytes > 0 && !p->out.out_of_memory)
     take_block(p, m);
   else
-    p->on_clock[m->buffer] = ALLOCATOR_NO_BLOCK;
+    p->on_clock[id_of(p, m)] = ALLOCATOR_NO_BLOCK;
 }
 
 /* An event at a time of this iteration. */
@@ -428,25 +462,31 @@ static uint32_t event_at(replay *r, int64_t at_ps)
   return r->events.at_ps.count - 1;
 }
 
+static inline uint32_t use_op(const pass *p, uint32_t use)
+{
+  return memory_use_op(p->ops, &p->rows, &p->ops->uses.items[use]);
+}
+
 static void return_marked(pass *p, const memory_op *m)
 {
   allocator_use uses[STREAMS];
   assert(m->use_count <= STREAMS);
   for (uint32_t i = 0; i < m->use_count; i++) {
-    const memory_use *use = &p->ops->uses.items[m->first_use + i];
-    int64_t use_ps = end_ps(p, use->op);
-    uses[i] = (allocator_use){ use->stream, event_at(p->r, use_ps) };
+    uint32_t op = use_op(p, m->first_use + i);
+    int64_t use_ps = end_ps(p, op);
+    uses[i] =
+        (allocator_use){ p->ops->uses.items[m->first_use + i].stream, event_at(p->r, use_ps) };
     if (use_ps > p->last_awaited_ps) {
-      p->last_awaited = use->op;
+      p->last_awaited = op;
       p->last_awaited_ps = use_ps;
     }
   }
-  caching_allocator_free_after(p->r->on_clock, p->on_clock[m->buffer], uses, m->use_count);
+  caching_allocator_free_after(p->r->on_clock, p->on_clock[id_of(p, m)], uses, m->use_count);
 }
 
 static inline void return_on_clock(pass *p, const memory_op *m)
 {
-  uint32_t *block = &p->on_clock[m->buffer];
+  uint32_t *block = &p->on_clock[id_of(p, m)];
   assert(*block != NOT_ALIVE);
   if (m->use_count > 0)
     return_marked(p, m);
@@ -458,26 +498,25 @@ static inline void return_on_clock(pass *p, const memory_op *m)
 static void host_take(pass *p, const memory_op *m)
 {
   const plan_buffer *b = buffer_of(p, m);
-  assert(b->stream == STREAM_HOST && p->on_clock[m->buffer] == NOT_ALIVE);
-  p->r->events.op = m->op;
-  p->on_clock[m->buffer] = ALLOCATOR_NO_BLOCK;
+  assert(b->stream == STREAM_HOST && p->on_clock[id_of(p, m)] == NOT_ALIVE);
+  p->r->events.op = op_of(p, m);
+  p->on_clock[id_of(p, m)] = ALLOCATOR_NO_BLOCK;
   if (b->purpose != CLASS_PINNED_HOST) return;
   pinned_buffer taken = b->host_key != 0 ? pinned_pool_take(p->r->host, b->host_key, b->bytes)
                                          : pinned_alloc(p->r->host, b->bytes);
-  p->on_clock[m->buffer] = taken.handle;
+  p->on_clock[id_of(p, m)] = taken.handle;
 }
 
 static void host_return(pass *p, const memory_op *m)
 {
-  uint32_t handle = p->on_clock[m->buffer];
+  uint32_t handle = p->on_clock[id_of(p, m)];
   assert(handle != NOT_ALIVE && m->use_count <= 1);
-  p->on_clock[m->buffer] = NOT_ALIVE;
+  p->on_clock[id_of(p, m)] = NOT_ALIVE;
   if (buffer_of(p, m)->purpose != CLASS_PINNED_HOST) return;
   if (m->use_count == 0)
     pinned_pool_give(p->r->host, handle);
   else
-    pinned_free_after(p->r->host, handle,
-                      event_at(p->r, end_ps(p, p->ops->uses.items[m->first_use].op)));
+    pinned_free_after(p->r->host, handle, event_at(p->r, end_ps(p, use_op(p, m->first_use))));
 }
 
 static bool runs_on_clock(const pass *p)
@@ -501,17 +540,19 @@ static void draw_clock(const pass *p, uint32_t *next, uint32_t end)
 static ALWAYS_INLINE void run_ops_on_clock(pass *p, bool draws)
 {
   uint32_t drawn = 0;
-  const memory_op *m = p->ops->ops.items, *end = m + p->ops->ops.count;
-  for (; m < end; m++) {
-    if (draws) draw_clock(p, &drawn, m->op);
-    if (m->kind == MEMORY_TAKE)
-      take_on_clock(p, m);
-    else if (m->kind == MEMORY_RETURN)
-      return_on_clock(p, m);
-    else if (m->kind == MEMORY_HOST_TAKE)
-      host_take(p, m);
-    else
-      host_return(p, m);
+  for (uint32_t i = 0; i < memory_stretches(p->ops); i++) {
+    p->rows = memory_stretch_of(p->ops, i);
+    for (const memory_op *m = p->rows.from; m < p->rows.end; m++) {
+      if (draws) draw_clock(p, &drawn, op_of(p, m));
+      if (m->kind == MEMORY_TAKE)
+        take_on_clock(p, m);
+      else if (m->kind == MEMORY_RETURN)
+        return_on_clock(p, m);
+      else if (m->kind == MEMORY_HOST_TAKE)
+        host_take(p, m);
+      else
+        host_return(p, m);
+    }
   }
   if (draws) draw_clock(p, &drawn, p->plan->ops.count);
 }
@@ -817,6 +858,30 @@ static void tally_buffer(tally *t, uint32_t id)
   h->buffers++;
 }
 
+/* Marks what the ops up to `at_op` leave. Without a branch that the CPU could not predict: a host buffer
+ * is none of those that live. */
+static void mark_rows(bool *lives, memory_stretch rows, uint32_t at_op)
+{
+  for (const memory_op *m = rows.from; m < rows.end && m->op + rows.ops <= at_op; m++)
+    lives[m->buffer + rows.buffers] = m->kind == MEMORY_TAKE && m->bytes > 0;
+}
+
+/* A turn leaves what the one before it has left, with larger numbers. */
+static void mark_living(bool *lives, const memory_ops *m, uint32_t at_op)
+{
+  const plan_repeat *r = &m->plan->repeat;
+  uint32_t listed = r->turns - m->later_turns, end = r->first + listed * r->ops, turns = 0;
+  mark_rows(lives, memory_stretch_of(m, 0), at_op);
+  if (m->later_turns > 0 && at_op >= end) {
+    uint32_t taken = buffers_before(m->plan, r->first), count = listed * r->buffers;
+    turns = (at_op - end) / r->ops;
+    if (turns > m->later_turns) turns = m->later_turns;
+    memmove(lives + taken + turns * r->buffers, lives + taken, count);
+    memset(lives + taken, false, (turns < listed ? turns : listed) * r->buffers);
+  }
+  mark_rows(lives, memory_stretch_of(m, turns + 1), at_op);
+}
+
 static void tally_living(tally *t, const memory_ops *m, uint32_t at_op, arena *a)
 {
   uint32_t count = t->rank->buffers.count;
@@ -824,10 +889,7 @@ static void tally_living(tally *t, const memory_ops *m, uint32_t at_op, arena *a
   assert(t->rank->residents <= t->rank->buffers.count);
   for (uint32_t i = 0; i < t->rank->residents; i++)
     lives[i] = buffer_is_allocated(&t->rank->buffers.items[i]);
-  /* Without a branch that the CPU could not predict: a host buffer is none of those that live. */
-  for (uint32_t i = 0; i < m->ops.count && m->ops.items[i].op <= at_op; i++)
-    lives[m->ops.items[i].buffer] =
-        m->ops.items[i].kind == MEMORY_TAKE && m->ops.items[i].bytes > 0;
+  mark_living(lives, m, at_op);
   /* Few live. */
   for (const bool *b = lives; (b = memchr(b, true, (size_t)(end - b))) != NULL; b++)
     tally_buffer(t, (uint32_t)(b - lives));

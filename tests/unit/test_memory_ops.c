@@ -6,32 +6,75 @@
 #include "tests/unit/small_runs.h"
 
 #include "sim/engine/memory_ops.h"
+#include "sim/engine/replay.h"
+
+/* The rows of all stretches, one after the other. */
+typedef struct cursor {
+  const memory_ops *m;
+  uint32_t next; /* stretch */
+  memory_stretch rows;
+} cursor;
+
+/* NULL: there is none. */
+static const memory_op *next_row(cursor *c)
+{
+  while (c->rows.from == c->rows.end && c->next < memory_stretches(c->m))
+    c->rows = memory_stretch_of(c->m, c->next++);
+  return c->rows.from < c->rows.end ? c->rows.from++ : NULL;
+}
+
+static void assert_same_uses(const cursor *a, const memory_op *x, const cursor *b,
+                             const memory_op *y)
+{
+  assert_int_equal(x->use_count, y->use_count);
+  for (uint32_t i = 0; i < x->use_count; i++) {
+    const memory_use *p = &a->m->uses.items[x->first_use + i];
+    const memory_use *q = &b->m->uses.items[y->first_use + i];
+    assert_int_equal(p->stream, q->stream);
+    assert_int_equal(memory_use_op(a->m, &a->rows, p), memory_use_op(b->m, &b->rows, q));
+  }
+}
 
 static void assert_same_lists(const memory_ops *a, const memory_ops *b)
 {
-  assert_int_equal(a->ops.count, b->ops.count);
-  for (uint32_t i = 0; i < a->ops.count; i++) {
-    const memory_op *x = &a->ops.items[i], *y = &b->ops.items[i];
-    assert_int_equal(x->op, y->op);
-    assert_int_equal(x->buffer, y->buffer);
+  cursor c = { .m = a }, d = { .m = b };
+  const memory_op *x, *y;
+  while (x = next_row(&c), y = next_row(&d), x != NULL && y != NULL) {
+    assert_int_equal(x->op + c.rows.ops, y->op + d.rows.ops);
+    assert_int_equal(x->buffer + c.rows.buffers, y->buffer + d.rows.buffers);
     assert_int_equal(x->bytes, y->bytes);
     assert_int_equal(x->bin, y->bin);
     assert_int_equal(x->kind, y->kind);
-    assert_int_equal(x->use_count, y->use_count);
-    assert_int_equal(x->first_use, y->first_use);
+    assert_same_uses(&c, x, &d, y);
   }
-  assert_int_equal(a->uses.count, b->uses.count);
-  for (uint32_t i = 0; i < a->uses.count; i++) {
-    assert_int_equal(a->uses.items[i].op, b->uses.items[i].op);
-    assert_int_equal(a->uses.items[i].stream, b->uses.items[i].stream);
-  }
+  assert_true(x == NULL && y == NULL);
   assert_int_equal(a->counted.count, b->counted.count);
   for (uint32_t i = 0; i < a->counted.count; i++)
     assert_int_equal(a->counted.items[i], b->counted.items[i]);
 }
 
+/* After op `at`, with the list of repeated turns and without. */
+static void assert_same_holdings(const plan *p, const memory_ops *a, const memory_ops *b,
+                                 uint32_t at)
+{
+  arena scratch = { 0 };
+  plan_modules modules = plan_modules_of(p, &scratch);
+  uint32_t counts[2];
+  const replay_holding *x = replay_holdings(p, &modules, a, at, &counts[0], &scratch);
+  const replay_holding *y = replay_holdings(p, &modules, b, at, &counts[1], &scratch);
+  assert_int_equal(counts[0], counts[1]);
+  for (uint32_t i = 0; i < counts[0]; i++) {
+    assert_string_equal(x[i].module, y[i].module);
+    assert_int_equal(x[i].purpose, y[i].purpose);
+    assert_int_equal(x[i].buffers, y[i].buffers);
+    assert_int_equal(x[i].bytes, y[i].bytes);
+  }
+  arena_release(&scratch);
+}
+
 static void check_lists(const char *base, const char *changes)
 {
+  enum { APART = 7 };
   for (int kind = 0; kind < 2; kind++) {
     arena a = { 0 };
     compilation c;
@@ -42,7 +85,10 @@ static void check_lists(const char *base, const char *changes)
       assert_true(whole.repeat.turns > 2);
       whole.repeat = (plan_repeat){ 0 };
       memory_ops repeated = memory_ops_new(&c.plan.ranks[i]), walked = memory_ops_new(&whole);
+      assert_true(repeated.later_turns > 0 && walked.later_turns == 0);
       assert_same_lists(&repeated, &walked);
+      for (uint32_t at = 0; at < whole.ops.count; at += APART)
+        assert_same_holdings(&c.plan, &repeated, &walked, at);
       memory_ops_release(&repeated);
       memory_ops_release(&walked);
     }
