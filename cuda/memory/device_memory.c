@@ -248,7 +248,7 @@ void device_count(device_memory *m, const held_buffer *h, int sign)
 
 int64_t device_live_bytes(const device_memory *m)
 {
-  if (m->blocks != NULL) return caching_allocator_stats(m->blocks)->active.current_bytes;
+  if (m->blocks != NULL) return allocator_active_bytes(caching_allocator_stats(m->blocks));
   int64_t now = 0, high;
   return m->queue->driver->pool_used(m->gpu, &now, &high) == NULL ? now : 0;
 }
@@ -256,7 +256,7 @@ int64_t device_live_bytes(const device_memory *m)
 int64_t device_live_peak_bytes(const device_memory *m)
 {
   return m->blocks == NULL ? m->pool_high_bytes
-                           : caching_allocator_stats(m->blocks)->active.peak_bytes;
+                           : caching_allocator_stats(m->blocks)->active_peak_bytes;
 }
 
 int64_t device_reserved_bytes(const device_memory *m)

@@ -152,6 +152,34 @@ static void walk_turns(memory_ops *m, issued *so_far)
   so_far->last_back = op_later(r, so_far->last_back, left);
 }
 
+/* After the rows' ops, which begin with `bytes`. Raises the peak. */
+static int64_t requested_after(memory_ops *m, memory_stretch rows, int64_t bytes)
+{
+  int64_t peak_bytes = m->requested_peak_bytes;
+  for (const memory_op *o = rows.from; o < rows.end; o++) {
+    if (o->kind == MEMORY_TAKE) bytes += o->bytes;
+    if (o->kind == MEMORY_RETURN) bytes -= o->bytes;
+    peak_bytes = max_i64(peak_bytes, bytes);
+  }
+  m->requested_peak_bytes = peak_bytes;
+  assert(bytes >= 0);
+  return bytes;
+}
+
+/* Of the later turns the first will do: each leaves as much as it has found. */
+static void find_requested_peak(memory_ops *m)
+{
+  int64_t bytes = 0;
+  for (uint32_t i = 0; i < m->plan->residents; i++) {
+    const plan_buffer *b = &m->plan->buffers.items[i];
+    if (b->stream != STREAM_HOST) bytes += memory_op_of(b, i, 0, MEMORY_TAKE).bytes;
+  }
+  m->requested_peak_bytes = bytes;
+  bytes = requested_after(m, memory_stretch_of(m, 0), bytes);
+  if (m->later_turns > 0) bytes = requested_after(m, memory_stretch_of(m, 1), bytes);
+  requested_after(m, memory_stretch_of(m, m->later_turns + 1), bytes);
+}
+
 memory_ops memory_ops_new(const rank_plan *p)
 {
   memory_ops m = { .plan = p };
@@ -166,6 +194,7 @@ memory_ops memory_ops_new(const rank_plan *p)
     walked = repeat_end(&p->repeat);
   }
   walk(&m, &so_far, walked, p->ops.count);
+  find_requested_peak(&m);
   return m;
 }
 

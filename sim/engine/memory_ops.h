@@ -69,8 +69,9 @@ typedef struct memory_ops {
     memory_op *items;
     uint32_t count, capacity;
   } ops;
-  uint32_t turn, turn_end; /* rows of the last turn that is listed */
-  uint32_t later_turns;    /* ... and how many follow */
+  int64_t requested_peak_bytes; /* with the residents */
+  uint32_t turn, turn_end;      /* rows of the last turn that is listed */
+  uint32_t later_turns;         /* ... and how many follow */
   struct {
     memory_use *items;
     uint32_t count, capacity;

@@ -225,6 +225,7 @@ typedef struct pass {
   const memory_ops *ops;
   memory_stretch rows; /* that are replayed */
   const rank_timeline *timeline;
+  uint32_t *blocks;       /* of the replay that runs, from the rows' first buffer on */
   uint32_t *in_order;     /* by buffer: its block, or NOT_ALIVE; NULL: one allocator, or on the
                            * clock alone */
   uint32_t *on_clock;     /* by buffer: its block, or the handle of host memory */
@@ -250,14 +251,16 @@ static inline uint32_t op_of(const pass *p, const memory_op *m)
   return m->op + p->rows.ops;
 }
 
-static inline uint32_t id_of(const pass *p, const memory_op *m)
+/* Of the blocks of all buffers. */
+static void begin_rows(pass *p, uint32_t stretch, uint32_t *blocks)
 {
-  return m->buffer + p->rows.buffers;
+  p->rows = memory_stretch_of(p->ops, stretch);
+  p->blocks = blocks + p->rows.buffers;
 }
 
 static const plan_buffer *buffer_of(const pass *p, const memory_op *m)
 {
-  return &p->plan->buffers.items[id_of(p, m)];
+  return &p->plan->buffers.items[m->buffer + p->rows.buffers];
 }
 
 /* In program order. */
@@ -276,7 +279,7 @@ static inline uint32_t take_block_in_order(block_store *s, const memory_op *m)
 static inline void take_in_order(pass *p, const memory_op *m)
 {
   order_replay *o = &p->r->in_order;
-  uint32_t *block = &p->in_order[id_of(p, m)];
+  uint32_t *block = &p->blocks[m->buffer];
   assert(*block == NOT_ALIVE && "a buffer is allocated once");
   *block = ALLOCATOR_NO_BLOCK;
   if (o->has_blocks && m->bytes > ALLOCATOR_SMALL_BYTES) {
@@ -284,7 +287,6 @@ static inline void take_in_order(pass *p, const memory_op *m)
     o->tails_bytes += o->blocks.blocks.items[*block].tail_bytes;
   }
   o->requested_bytes += m->bytes;
-  p->out.requested_peak_bytes = max_i64(p->out.requested_peak_bytes, o->requested_bytes);
   if (o->requested_bytes + o->tails_bytes <= p->out.allocated_peak_bytes) return;
   p->out.allocated_peak_bytes = o->requested_bytes + o->tails_bytes;
   p->out.allocated_peak_op = op_of(p, m);
@@ -293,7 +295,7 @@ static inline void take_in_order(pass *p, const memory_op *m)
 static inline void return_in_order(pass *p, const memory_op *m)
 {
   order_replay *o = &p->r->in_order;
-  uint32_t *block = &p->in_order[id_of(p, m)];
+  uint32_t *block = &p->blocks[m->buffer];
   assert(*block != NOT_ALIVE && "... and freed once");
   if (*block != ALLOCATOR_NO_BLOCK) {
     o->tails_bytes -= o->blocks.blocks.items[*block].tail_bytes;
@@ -308,8 +310,8 @@ static inline void return_in_order(pass *p, const memory_op *m)
 static void note_on_host(pass *p, const memory_op *m)
 {
   bool takes = m->kind == MEMORY_HOST_TAKE;
-  assert((p->in_order[id_of(p, m)] == NOT_ALIVE) == takes);
-  p->in_order[id_of(p, m)] = takes ? ALLOCATOR_NO_BLOCK : NOT_ALIVE;
+  assert((p->blocks[m->buffer] == NOT_ALIVE) == takes);
+  p->blocks[m->buffer] = takes ? ALLOCATOR_NO_BLOCK : NOT_ALIVE;
 }
 
 /* From op `*next` to before `end`, the value is the same. */
@@ -339,7 +341,7 @@ static void run_in_order(pass *p)
   int64_t *curve = p->r->curve != NULL ? p->r->curve->allocated_bytes : NULL;
   uint32_t drawn = 0;
   for (uint32_t i = 0; i < memory_stretches(p->ops); i++) {
-    p->rows = memory_stretch_of(p->ops, i);
+    begin_rows(p, i, p->in_order);
     run_rows_in_order(p, curve, &drawn);
   }
   if (curve != NULL) draw(curve, &drawn, p->plan->ops.count, allocated_bytes(p->r));
@@ -400,7 +402,7 @@ static SELDOM allocator_status ask_again(pass *p, const memory_op *m)
 {
   p->r->events.waited = true;
   allocator_status status = caching_allocator_alloc_after_events(
-      p->r->on_clock, buffer_of(p, m)->stream, m->bytes, &p->on_clock[id_of(p, m)]);
+      p->r->on_clock, buffer_of(p, m)->stream, m->bytes, &p->blocks[m->buffer]);
   p->r->events.waited = false;
   assert(status != ALLOCATOR_NEEDS_EVENTS);
   return status;
@@ -430,15 +432,15 @@ static void take_back_on_clock(pass *p, const memory_op *m)
     e->soonest_ps = INT64_MAX;
     caching_allocator_poll(p->r->on_clock);
   }
-  if (p->r->options.one_allocator) p->out.parted |= allocator_waiting_bytes(p->on_clock_stats) != 0;
+  if (p->r->options.one_allocator) p->out.parted |= p->on_clock_stats->waiting_bytes != 0;
 }
 
 static inline void take_block(pass *p, const memory_op *m)
 {
   p->r->events.op = op_of(p, m);
-  if (allocator_waiting_bytes(p->on_clock_stats) != 0) take_back_on_clock(p, m);
-  allocator_status status = caching_allocator_take(p->r->on_clock, m->bin, m->bytes, op_of(p, m),
-                                                   &p->on_clock[id_of(p, m)]);
+  if (p->on_clock_stats->waiting_bytes != 0) take_back_on_clock(p, m);
+  allocator_status status =
+      caching_allocator_take(p->r->on_clock, m->bin, m->bytes, op_of(p, m), &p->blocks[m->buffer]);
   if (status == ALLOCATOR_NEEDS_EVENTS) status = ask_again(p, m);
   if (status != ALLOCATOR_OK || p->on_clock_stats->driver_allocs != p->driver_allocs)
     note_driver(p, m, status);
@@ -446,11 +448,11 @@ static inline void take_block(pass *p, const memory_op *m)
 
 static inline void take_on_clock(pass *p, const memory_op *m)
 {
-  assert(p->on_clock[id_of(p, m)] == NOT_ALIVE && "a buffer is allocated once");
+  assert(p->blocks[m->buffer] == NOT_ALIVE && "a buffer is allocated once");
   if (m->bytes > 0 && !p->out.out_of_memory)
     take_block(p, m);
   else
-    p->on_clock[id_of(p, m)] = ALLOCATOR_NO_BLOCK;
+    p->blocks[m->buffer] = ALLOCATOR_NO_BLOCK;
 }
 
 /* An event at a time of this iteration. */
@@ -481,12 +483,12 @@ static void return_marked(pass *p, const memory_op *m)
       p->last_awaited_ps = use_ps;
     }
   }
-  caching_allocator_free_after(p->r->on_clock, p->on_clock[id_of(p, m)], uses, m->use_count);
+  caching_allocator_free_after(p->r->on_clock, p->blocks[m->buffer], uses, m->use_count);
 }
 
 static inline void return_on_clock(pass *p, const memory_op *m)
 {
-  uint32_t *block = &p->on_clock[id_of(p, m)];
+  uint32_t *block = &p->blocks[m->buffer];
   assert(*block != NOT_ALIVE);
   if (m->use_count > 0)
     return_marked(p, m);
@@ -498,20 +500,20 @@ static inline void return_on_clock(pass *p, const memory_op *m)
 static void host_take(pass *p, const memory_op *m)
 {
   const plan_buffer *b = buffer_of(p, m);
-  assert(b->stream == STREAM_HOST && p->on_clock[id_of(p, m)] == NOT_ALIVE);
+  assert(b->stream == STREAM_HOST && p->blocks[m->buffer] == NOT_ALIVE);
   p->r->events.op = op_of(p, m);
-  p->on_clock[id_of(p, m)] = ALLOCATOR_NO_BLOCK;
+  p->blocks[m->buffer] = ALLOCATOR_NO_BLOCK;
   if (b->purpose != CLASS_PINNED_HOST) return;
   pinned_buffer taken = b->host_key != 0 ? pinned_pool_take(p->r->host, b->host_key, b->bytes)
                                          : pinned_alloc(p->r->host, b->bytes);
-  p->on_clock[id_of(p, m)] = taken.handle;
+  p->blocks[m->buffer] = taken.handle;
 }
 
 static void host_return(pass *p, const memory_op *m)
 {
-  uint32_t handle = p->on_clock[id_of(p, m)];
+  uint32_t handle = p->blocks[m->buffer];
   assert(handle != NOT_ALIVE && m->use_count <= 1);
-  p->on_clock[id_of(p, m)] = NOT_ALIVE;
+  p->blocks[m->buffer] = NOT_ALIVE;
   if (buffer_of(p, m)->purpose != CLASS_PINNED_HOST) return;
   if (m->use_count == 0)
     pinned_pool_give(p->r->host, handle);
@@ -532,7 +534,7 @@ static void draw_clock(const pass *p, uint32_t *next, uint32_t end)
   for (; *next < end; (*next)++) {
     if (p->r->options.one_allocator && !p->again)
       curve->allocated_bytes[*next] = stats->allocated.current_bytes;
-    curve->live_bytes[*next] = stats->active.current_bytes;
+    curve->live_bytes[*next] = allocator_active_bytes(stats);
     curve->reserved_bytes[*next] = stats->reserved.current_bytes;
   }
 }
@@ -541,7 +543,7 @@ static ALWAYS_INLINE void run_ops_on_clock(pass *p, bool draws)
 {
   uint32_t drawn = 0;
   for (uint32_t i = 0; i < memory_stretches(p->ops); i++) {
-    p->rows = memory_stretch_of(p->ops, i);
+    begin_rows(p, i, p->on_clock);
     for (const memory_op *m = p->rows.from; m < p->rows.end; m++) {
       if (draws) draw_clock(p, &drawn, op_of(p, m));
       if (m->kind == MEMORY_TAKE)
@@ -577,7 +579,9 @@ static void take_new_resident(pass *p, uint32_t id)
   const plan_buffer *b = &p->plan->buffers.items[id];
   memory_op taken = memory_op_of(b, id, 0, is_on_host(b) ? MEMORY_HOST_TAKE : MEMORY_TAKE);
   assert(id < p->plan->residents);
+  p->blocks = p->in_order;
   if (p->in_order != NULL) (is_on_host(b) ? note_on_host : take_in_order)(p, &taken);
+  p->blocks = p->on_clock;
   if (runs_on_clock(p)) (is_on_host(b) ? host_take : take_on_clock)(p, &taken);
 }
 
@@ -725,16 +729,17 @@ static void fill_result(pass *p)
   const pinned_stats *host = pinned_pool_stats(p->r->host);
   p->out.refused = &p->r->refused;
   if (p->r->options.one_allocator) {
-    p->out.requested_peak_bytes = on_clock->requested.peak_bytes;
+    p->out.requested_peak_bytes = p->ops->requested_peak_bytes;
     p->out.allocated_peak_bytes = on_clock->allocated.peak_bytes;
     p->out.allocated_peak_op = on_clock->allocated_peak_at;
   }
   p->out.allocated_end_bytes = allocated_bytes(p->r);
-  p->out.live_peak_bytes = on_clock->active.peak_bytes;
+  p->out.live_peak_bytes = on_clock->active_peak_bytes;
   p->out.reserved_peak_bytes = on_clock->reserved.peak_bytes;
   p->out.host_exact_peak_bytes = host->exact_peak_bytes;
   p->out.host_pow2_peak_bytes = host->pow2_peak_bytes;
-  assert(p->out.requested_peak_bytes <= p->out.allocated_peak_bytes);
+  assert(p->out.requested_peak_bytes <= p->out.allocated_peak_bytes || p->out.parted ||
+         on_clock->retries > 0); /* then buffers may be without blocks, also of iterations before */
   assert(p->out.allocated_end_bytes <= p->out.allocated_peak_bytes);
   assert(p->out.live_peak_bytes <= p->out.reserved_peak_bytes);
   assert(p->out.reserved_peak_bytes <= p->r->options.capacity_bytes);
@@ -788,13 +793,15 @@ replay_result replay_ops(replay *r, const memory_ops *m, const rank_timeline *t)
 {
   pass p = begin_iteration(r, m, t);
   if (!r->options.one_allocator && !r->options.clock_alone) p.in_order = new_blocks(m->plan);
-  p.out.requested_peak_bytes = r->in_order.requested_bytes;
   caching_allocator_reset_peaks(r->on_clock);
   take_residents(&p);
   p.out.allocated_start_bytes = allocated_bytes(r);
   p.out.allocated_peak_bytes = max_i64(p.out.allocated_peak_bytes, p.out.allocated_start_bytes);
   /* One replay after the other: each allocator's tables fit into the CPU's caches, both do not. */
-  if (p.in_order != NULL) run_in_order(&p);
+  if (p.in_order != NULL) {
+    p.out.requested_peak_bytes = m->requested_peak_bytes;
+    run_in_order(&p);
+  }
   if (runs_on_clock(&p)) run_on_clock(&p);
   return end_iteration(&p);
 }

@@ -71,19 +71,14 @@ void caching_allocator_delete(caching_allocator *a)
 
 /* ---- counting ---- */
 
-/* Whether there is a new peak. */
-static inline bool count_up(allocator_measure *m, int64_t bytes)
+static inline void count_take(allocator_stats *s, int64_t bytes, uint32_t at)
 {
-  m->current_bytes += bytes;
-  if (m->current_bytes <= m->peak_bytes) return false;
-  m->peak_bytes = m->current_bytes;
-  return true;
-}
-
-static inline void count_down(allocator_measure *m, int64_t bytes)
-{
-  m->current_bytes -= bytes;
-  assert(m->current_bytes >= 0);
+  int64_t allocated_bytes = s->allocated.current_bytes += bytes;
+  if (allocated_bytes > s->allocated.peak_bytes) {
+    s->allocated.peak_bytes = allocated_bytes;
+    s->allocated_peak_at = at;
+  }
+  s->active_peak_bytes = max_i64(s->active_peak_bytes, allocated_bytes + s->waiting_bytes);
 }
 
 static void copy_driver_counts(caching_allocator *a)
@@ -91,9 +86,8 @@ static void copy_driver_counts(caching_allocator *a)
   a->stats.reserved = a->store.reserved;
   a->stats.driver_allocs = a->store.driver_allocs;
   a->stats.driver_frees = a->store.driver_frees;
-  assert(a->stats.requested.current_bytes <= a->stats.allocated.current_bytes);
-  assert(a->stats.allocated.current_bytes <= a->stats.active.current_bytes);
-  assert(a->stats.active.current_bytes <= a->stats.reserved.current_bytes);
+  assert(a->stats.allocated.current_bytes >= 0 && a->stats.waiting_bytes >= 0);
+  assert(allocator_active_bytes(&a->stats) <= a->stats.reserved.current_bytes);
   assert(a->stats.reserved.current_bytes <= a->options.capacity_bytes);
 }
 
@@ -107,7 +101,6 @@ static inline bool is_record(const caching_allocator *a, uint32_t block)
 static inline void return_block(caching_allocator *a, uint32_t b)
 {
   assert(a->store.blocks.items[b].event_count == 0 && "no stream reads it");
-  count_down(&a->stats.active, a->store.blocks.items[b].size_bytes);
   block_put_free(&a->store, b);
 }
 
@@ -116,7 +109,10 @@ static void take_back_one(caching_allocator *a, uint32_t b)
   memory_block *v = &a->store.blocks.items[b];
 
   assert(v->state == BLOCK_WAITING && v->event_count > 0);
-  if (--v->event_count == 0) return_block(a, b);
+  if (--v->event_count != 0) return;
+  a->stats.waiting_bytes -= v->size_bytes;
+  assert(a->stats.waiting_bytes >= 0);
+  return_block(a, b);
 }
 
 static inline bool head_is_done(const caching_allocator *a, uint32_t stream)
@@ -171,9 +167,7 @@ static inline allocator_status give_out(caching_allocator *a, uint32_t b, int64_
   bool is_cut = block_use(&a->store, b, size_bytes);
   int64_t block_bytes = size_bytes + a->store.blocks.items[b].tail_bytes;
 
-  count_up(&a->stats.requested, size_bytes);
-  if (count_up(&a->stats.allocated, block_bytes)) a->stats.allocated_peak_at = at;
-  count_up(&a->stats.active, block_bytes);
+  count_take(&a->stats, block_bytes, at);
   *block = b;
   if (is_cut) block_cut_off_rest(&a->store, b, size_bytes);
   return ALLOCATOR_OK;
@@ -265,11 +259,13 @@ allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint
 
 /* ---- frees ---- */
 
-static inline void count_free(caching_allocator *a, const memory_block *v)
+/* Returns the bytes. */
+static inline int64_t count_free(caching_allocator *a, const memory_block *v)
 {
   assert(v->state == BLOCK_USED);
-  count_down(&a->stats.requested, v->size_bytes - (int64_t)v->tail_bytes);
-  count_down(&a->stats.allocated, v->size_bytes);
+  a->stats.allocated.current_bytes -= v->size_bytes;
+  assert(a->stats.allocated.current_bytes >= 0);
+  return v->size_bytes;
 }
 
 void caching_allocator_free(caching_allocator *a, uint32_t block)
@@ -315,11 +311,13 @@ void caching_allocator_free_after(caching_allocator *a, uint32_t block, const al
 {
   if (block == ALLOCATOR_NO_BLOCK) return;
   assert(is_record(a, block));
-  count_free(a, &a->store.blocks.items[block]);
-  if (!a->options.return_at_once && wait_for_uses(a, block, uses, use_count))
+  int64_t bytes = count_free(a, &a->store.blocks.items[block]);
+  if (!a->options.return_at_once && wait_for_uses(a, block, uses, use_count)) {
     a->store.blocks.items[block].state = BLOCK_WAITING;
-  else
+    a->stats.waiting_bytes += bytes;
+  } else {
     return_block(a, block);
+  }
 }
 
 void caching_allocator_empty_cache(caching_allocator *a)
@@ -339,10 +337,9 @@ void caching_allocator_reset_peaks(caching_allocator *a)
 {
   allocator_stats *s = &a->stats;
 
-  s->requested.peak_bytes = s->requested.current_bytes;
   s->allocated.peak_bytes = s->allocated.current_bytes;
   s->allocated_peak_at = 0;
-  s->active.peak_bytes = s->active.current_bytes;
+  s->active_peak_bytes = allocator_active_bytes(s);
   a->store.reserved.peak_bytes = a->store.reserved.current_bytes;
   s->reserved = a->store.reserved;
   assert(s->allocated.peak_bytes <= s->reserved.peak_bytes);

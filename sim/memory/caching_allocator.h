@@ -88,9 +88,9 @@ typedef struct allocator_measure {
 } allocator_measure;
 
 typedef struct allocator_stats {
-  allocator_measure requested; /* sum of requests rounded to 512 */
   allocator_measure allocated; /* whole blocks, with unsplit tails: torch's allocated_bytes */
-  allocator_measure active;    /* allocated, and freed but waiting for a stream: `live` */
+  int64_t waiting_bytes;       /* freed, but a stream still uses them */
+  int64_t active_peak_bytes;   /* of allocated and waiting together: `live` */
   allocator_measure reserved;  /* segments, or mapped granules */
   uint32_t
       allocated_peak_at;  /* the request that reached it, as caching_allocator_take numbers it */
@@ -99,10 +99,9 @@ typedef struct allocator_stats {
   uint64_t retries; /* requests that the driver refused at first */
 } allocator_stats;
 
-/* Of freed blocks that still wait for a stream. */
-static inline int64_t allocator_waiting_bytes(const allocator_stats *s)
+static inline int64_t allocator_active_bytes(const allocator_stats *s)
 {
-  return s->active.current_bytes - s->allocated.current_bytes;
+  return s->allocated.current_bytes + s->waiting_bytes;
 }
 
 typedef enum allocator_status {

@@ -88,19 +88,17 @@ static inline uint32_t pool_of_bin(uint32_t bin)
   return bin >> POOL_BIN_BITS;
 }
 
-/* The pool's first bin at or after `bin` that is not empty; false if there is none. */
+/* The first bin of `bin`'s pool at or after it that is not empty; false if there is none. */
 static inline bool free_bins_next_bin(const free_bins *f, uint32_t bin, uint32_t *found)
 {
-  uint64_t from = UINT64_MAX << (bin % 64);
-  for (uint32_t word = bin / 64; word <= (bin | (POOL_BINS - 1)) / 64; word++) {
-    uint64_t bits = f->words[word] & from;
-    if (bits != 0) {
-      *found = word * 64 + (uint32_t)__builtin_ctzll(bits);
-      return true;
-    }
-    from = UINT64_MAX;
+  uint32_t word = bin / 64, last = (bin | (POOL_BINS - 1)) / 64;
+  uint64_t bits = f->words[word] & UINT64_MAX << (bin % 64);
+  while (bits == 0) {
+    if (word == last) return false;
+    bits = f->words[++word];
   }
-  return false;
+  *found = word * 64 + (uint32_t)__builtin_ctzll(bits);
+  return true;
 }
 
 /* Its size, then its address, in one number: neither is negative. */

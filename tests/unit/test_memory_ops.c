@@ -48,6 +48,8 @@ static void assert_same_lists(const memory_ops *a, const memory_ops *b)
     assert_same_uses(&c, x, &d, y);
   }
   assert_true(x == NULL && y == NULL);
+  assert_true(a->requested_peak_bytes > 0);
+  assert_int_equal(a->requested_peak_bytes, b->requested_peak_bytes);
   assert_int_equal(a->counted.count, b->counted.count);
   for (uint32_t i = 0; i < a->counted.count; i++)
     assert_int_equal(a->counted.items[i], b->counted.items[i]);
@@ -143,6 +145,7 @@ static void test_uses(void **state)
     uint32_t pool = 2 * (i == 0 || i == 4 ? STREAM_COMPUTE : STREAM_HOST);
     assert_int_equal(m.ops.items[i].bin, free_bin_of(pool, 512));
   }
+  assert_int_equal(m.requested_peak_bytes, 512); /* host memory is not requested */
   assert_int_equal(m.uses.count, 3);
   assert_true(m.uses.items[0].stream == STREAM_D2H && m.uses.items[0].op == MEMORY_NO_OP);
   assert_true(m.uses.items[1].stream == STREAM_H2D && m.uses.items[1].op == waits);
