@@ -131,10 +131,9 @@ static void trim_rank(rank_plan *r)
 }
 
 /* Its rows are in the tables of `p`. */
-static bool compile_rank(compilation *c, const lowered_ranks *l, plan *p, uint32_t pp_rank,
-                         arena *a, diag *d)
+static bool compile_rank(compilation *c, const settings *s, const lowered_ranks *l, plan *p,
+                         uint32_t pp_rank, arena *a, diag *d)
 {
-  const settings *s = l->settings;
   c->programs[pp_rank] = lowered_programs(l, pp_rank, p, a);
   schedule *steps = ARENA_NEW(a, schedule);
   *steps = schedule_of_rank(s, pp_rank, a);
@@ -166,6 +165,7 @@ static bool compile_rank(compilation *c, const lowered_ranks *l, plan *p, uint32
  * own tables, memory and errors; the others have theirs, so that threads share none. */
 typedef struct rank_group {
   compilation *compiled;
+  const settings *settings;
   const lowered_ranks *lowered;
   uint32_t first, end;
   plan *tables, apart;
@@ -174,15 +174,17 @@ typedef struct rank_group {
   diag *errors;
 } rank_group;
 
-static rank_group *divide_ranks(compilation *c, const lowered_ranks *l, uint32_t groups, arena *a,
-                                diag *d)
+static rank_group *divide_ranks(compilation *c, const settings *s, const lowered_ranks *l,
+                                uint32_t groups, arena *a, diag *d)
 {
   rank_group *made = ARENA_ARRAY(a, rank_group, groups);
   uint32_t ranks = c->plan.rank_count;
   assert(groups > 0 && groups <= ranks);
   for (uint32_t i = 0; i < groups; i++) {
     rank_group *g = &made[i];
-    *g = (rank_group){ .compiled = c, .lowered = l, .tables = &c->plan, .memory = a, .errors = d };
+    *g = (rank_group){
+      .compiled = c, .settings = s, .lowered = l, .tables = &c->plan, .memory = a, .errors = d
+    };
     g->first = ranks * i / groups;
     g->end = ranks * (i + 1) / groups;
     if (i == 0) continue;
@@ -201,7 +203,8 @@ static void compile_group(void *context, uint32_t index)
   rank_plan *ranks = g->compiled->plan.ranks;
   for (uint32_t r = g->first; r < g->end; r++) {
     if (r > g->first) reserve_as(&ranks[r], &ranks[r - 1]);
-    if (!compile_rank(g->compiled, g->lowered, g->tables, r, g->memory, g->errors)) return;
+    if (!compile_rank(g->compiled, g->settings, g->lowered, g->tables, r, g->memory, g->errors))
+      return;
     trim_rank(&ranks[r]);
   }
 }
@@ -261,30 +264,30 @@ static compilation compilation_new(const settings *s, iteration_kind iteration, 
   return c;
 }
 
-static bool compile_ranks(compilation *c, const lowered_ranks *l, uint32_t threads, arena *a,
-                          diag *d)
+static bool compile_ranks(compilation *c, const settings *s, const lowered_ranks *l,
+                          uint32_t threads, arena *a, diag *d)
 {
   assert(threads > 0 && c->plan.rank_count == l->rank_count);
   uint32_t groups = threads < c->plan.rank_count ? threads : c->plan.rank_count;
-  rank_group *divided = divide_ranks(c, l, groups, a, d);
+  rank_group *divided = divide_ranks(c, s, l, groups, a, d);
   parallel_for(groups, groups, compile_group, divided);
   join_groups(divided, groups, a, d);
   if (diag_ok(d)) assert_plan(&c->plan);
   return diag_ok(d);
 }
 
-bool compile_lowered(compilation *c, const lowered_ranks *l, iteration_kind iteration,
-                     uint32_t threads, arena *a, diag *d)
+bool compile_lowered(compilation *c, const settings *s, const lowered_ranks *l,
+                     iteration_kind iteration, uint32_t threads, arena *a, diag *d)
 {
-  *c = compilation_new(l->settings, iteration, a);
-  return compile_ranks(c, l, threads, a, d);
+  *c = compilation_new(s, iteration, a);
+  return compile_ranks(c, s, l, threads, a, d);
 }
 
 bool compile_in_parallel(compilation *c, const settings *s, iteration_kind iteration,
                          uint32_t threads, arena *a, diag *d)
 {
   lowered_ranks l = lower_ranks(s, threads);
-  bool ok = compile_lowered(c, &l, iteration, threads, a, d);
+  bool ok = compile_lowered(c, s, &l, iteration, threads, a, d);
   lowered_ranks_release(&l);
   return ok;
 }
@@ -295,7 +298,7 @@ bool compile_every_turn(compilation *c, const settings *s, iteration_kind iterat
   lowered_ranks l = lower_ranks(s, 1);
   *c = compilation_new(s, iteration, a);
   c->every_turn = true;
-  bool ok = compile_ranks(c, &l, 1, a, d);
+  bool ok = compile_ranks(c, s, &l, 1, a, d);
   lowered_ranks_release(&l);
   return ok;
 }

@@ -28,9 +28,9 @@ bool compile(compilation *c, const settings *s, iteration_kind iteration, arena 
 /* The same plan, with ranks compiled side by side on up to `threads` threads. */
 bool compile_in_parallel(compilation *c, const settings *s, iteration_kind iteration,
                          uint32_t threads, arena *a, diag *d);
-/* The same plan, of the settings whose chunks are lowered. */
-bool compile_lowered(compilation *c, const lowered_ranks *l, iteration_kind iteration,
-                     uint32_t threads, arena *a, diag *d);
+/* The same plan, from the settings' chunks. */
+bool compile_lowered(compilation *c, const settings *s, const lowered_ranks *l,
+                     iteration_kind iteration, uint32_t threads, arena *a, diag *d);
 /* The same plan, with every turn of the schedule walked, none copied from the one before (turns.h): what
  * tests compare with. */
 bool compile_every_turn(compilation *c, const settings *s, iteration_kind iteration, arena *a,

@@ -11,19 +11,24 @@
 
 /* ---- lowering ----------------------------------------------------------------------------------- */
 
+typedef struct lowering_ranks {
+  const settings *settings;
+  lowered_ranks *to;
+} lowering_ranks;
+
 static void lower_rank(void *context, uint32_t rank)
 {
-  const lowered_ranks *l = context;
-  const settings *s = l->settings;
-  lowered_rank *to = &l->ranks[rank];
+  const lowering_ranks *x = context;
+  const settings *s = x->settings;
+  lowered_rank *to = &x->to->ranks[rank];
   arena *a = &to->memory;
   to->tables = plan_new(1, a);
-  to->programs = ARENA_ARRAY(a, chunk_program *, l->chunk_count);
+  to->programs = ARENA_ARRAY(a, chunk_program *, x->to->chunk_count);
   rank_parameters parameters = { 0 };
   if (!uses_hf(s))
     parameters = s->parallel.use_megatron_fsdp ? fsdp_rank_parameters(s, rank, a)
                                                : rank_parameters_of(s, rank, a);
-  for (uint32_t c = 0; c < l->chunk_count; c++) {
+  for (uint32_t c = 0; c < x->to->chunk_count; c++) {
     graph *g = graph_of_chunk(s, rank, c, a);
     if (!uses_hf(s)) rank_parameters_place(&parameters, s, c, g);
     to->programs[c] = lower_chunk(s, g, &to->tables, a);
@@ -33,12 +38,12 @@ static void lower_rank(void *context, uint32_t rank)
 
 lowered_ranks lower_ranks(const settings *s, uint32_t threads)
 {
-  lowered_ranks l = { .settings = s,
-                      .rank_count = (uint32_t)s->parallel.pipeline_model_parallel_size,
+  lowered_ranks l = { .rank_count = (uint32_t)s->parallel.pipeline_model_parallel_size,
                       .chunk_count = (uint32_t)s->derived.virtual_stages };
   assert(l.rank_count > 0 && l.chunk_count > 0);
   l.ranks = ARENA_ARRAY(&l.memory, lowered_rank, l.rank_count);
-  parallel_for(l.rank_count, threads, lower_rank, &l);
+  lowering_ranks x = { s, &l };
+  parallel_for(l.rank_count, threads, lower_rank, &x);
   return l;
 }
 

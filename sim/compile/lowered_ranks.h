@@ -3,8 +3,8 @@
  * them.
  *
  *     lowered_ranks l = lower_ranks(s, threads);
- *     compile_lowered(&first, &l, ITERATION_WARMUP, 1, a, d);
- *     compile_lowered(&steady, &l, ITERATION_STEADY, 1, a, d);
+ *     compile_lowered(&first, s, &l, ITERATION_WARMUP, 1, a, d);
+ *     compile_lowered(&steady, s, &l, ITERATION_STEADY, 1, a, d);
  *     lowered_ranks_release(&l);                 // the plans do not refer to it
  */
 #ifndef OFFSIM_SIM_COMPILE_LOWERED_RANKS_H
@@ -20,7 +20,6 @@ typedef struct lowered_rank {
 } lowered_rank;
 
 typedef struct lowered_ranks {
-  const settings *settings;
   uint32_t rank_count, chunk_count;
   lowered_rank *ranks;
   arena memory; /* of this array */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/memory.h"
+#include "sim/base/parallel.h"
 #include "sim/verify/verify.h"
 
 settings common_settings(const settings *s)
@@ -13,21 +14,78 @@ settings common_settings(const settings *s)
   return common;
 }
 
-bool common_plans_compile(common_plans *c, const settings *s, iteration_kind kind, uint32_t threads,
-                          arena *a, diag *d)
+/* ---- compile ---- */
+
+static bool is_compiled(const common_plans *c, iteration_kind kind)
 {
   assert((unsigned)kind < ITERATION_KINDS);
-  return c->compiled[kind].plan.rank_count > 0 ||
-         compile_in_parallel(&c->compiled[kind], s, kind, threads, a, d);
+  return c->compiled[kind].plan.rank_count > 0;
+}
+
+static void begin_compiling(common_plans *c, const settings *s, uint32_t threads)
+{
+  if (c->lowered.rank_count == 0) c->lowered = lower_ranks(s, threads);
+}
+
+static void end_compiling(common_plans *c)
+{
+  if (is_compiled(c, ITERATION_WARMUP) && is_compiled(c, ITERATION_STEADY))
+    lowered_ranks_release(&c->lowered);
+}
+
+bool common_plans_compile(common_plans *c, const settings *s, iteration_kind kind, arena *a,
+                          diag *d)
+{
+  if (is_compiled(c, kind)) return true;
+  begin_compiling(c, s, 1);
+  bool ok = compile_lowered(&c->compiled[kind], s, &c->lowered, kind, 1, a, d);
+  end_compiling(c);
+  return ok;
+}
+
+typedef struct compiling {
+  common_plans *to;
+  const settings *settings;
+  uint32_t threads; /* for an iteration */
+  arena memory[ITERATION_KINDS];
+  diag errors[ITERATION_KINDS];
+} compiling;
+
+static void compile_iteration(void *context, uint32_t kind)
+{
+  compiling *x = context;
+  if (!is_compiled(x->to, (iteration_kind)kind))
+    compile_lowered(&x->to->compiled[kind], x->settings, &x->to->lowered, (iteration_kind)kind,
+                    x->threads, &x->memory[kind], &x->errors[kind]);
+}
+
+bool common_plans_compile_both(common_plans *c, const settings *s, uint32_t threads, arena *a,
+                               diag *d)
+{
+  compiling x = { .to = c, .settings = s };
+  if (is_compiled(c, ITERATION_WARMUP) && is_compiled(c, ITERATION_STEADY)) return true;
+  x.threads = (threads + ITERATION_KINDS - 1) / ITERATION_KINDS;
+  for (int kind = 0; kind < ITERATION_KINDS; kind++)
+    x.errors[kind].quiet = d->quiet;
+  begin_compiling(c, s, threads);
+  parallel_for(ITERATION_KINDS, threads, compile_iteration, &x);
+  end_compiling(c);
+  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
+    arena_take(a, &x.memory[kind]);
+    if (diag_ok(d) && !diag_ok(&x.errors[kind])) *d = x.errors[kind];
+  }
+  return diag_ok(d);
 }
 
 bool common_plans_are_safe(common_plans *c, const settings *s, arena *a, diag *d)
 {
   const plan *first = &c->compiled[ITERATION_WARMUP].plan;
   const plan *steady = &c->compiled[ITERATION_STEADY].plan;
-  return common_plans_compile(c, s, ITERATION_WARMUP, 1, a, d) && plan_is_safe(first, NULL) &&
-         common_plans_compile(c, s, ITERATION_STEADY, 1, a, d) && plan_is_safe(steady, first);
+  return common_plans_compile(c, s, ITERATION_WARMUP, a, d) && plan_is_safe(first, NULL) &&
+         common_plans_compile(c, s, ITERATION_STEADY, a, d) && plan_is_safe(steady, first);
 }
+
+/* ---- what others know ---- */
 
 void common_plans_take_known(common_plans *c, common_plans *from)
 {
@@ -76,6 +134,7 @@ void common_plans_release(common_plans *c)
 {
   for (int i = 0; i < 2; i++)
     first_release(c->first[i], c->compiled[ITERATION_WARMUP].plan.rank_count);
+  lowered_ranks_release(&c->lowered);
   for (int kind = 0; kind < ITERATION_KINDS; kind++) {
     timeline_release(&c->times[kind]);
     compilation_release(&c->compiled[kind]);

@@ -4,8 +4,8 @@
  * allocator, and the engine meets it only in holds (sim/engine/holds.h).
  *
  *     common_plans c = { 0 };
- *     common_plans_compile(&c, &s, ITERATION_STEADY, 1, &a, &d)   // what is needed, when it is needed
- *     predict_common(&p, &s, m, &c, &a, &d)                    // what is missing, too; prediction.h
+ *     common_plans_compile(&c, &s, ITERATION_STEADY, &a, &d)   // what is needed, when it is needed
+ *     predict_common(&p, &s, m, &c, &a, &d)                 // what is missing, too; prediction.h
  *     common_plans_release(&c)
  */
 #ifndef OFFSIM_SIM_PREDICT_COMMON_PLANS_H
@@ -29,15 +29,19 @@ typedef struct common_plans {
   /* By iteration_kind; without ranks: not there yet. */
   compilation compiled[ITERATION_KINDS];
   timeline times[ITERATION_KINDS];
+  lowered_ranks lowered;  /* from the first iteration that is compiled until the second one is */
   first_replay *first[2]; /* by software.expandable_segments: [rank]; NULL: not kept */
 } common_plans;
 
 /* These settings for all that have their plans in common with `s`. */
 settings common_settings(const settings *s);
 
-/* Compiles the iteration on up to `threads` threads, unless it is there. False after a diag error. */
-bool common_plans_compile(common_plans *c, const settings *s, iteration_kind kind, uint32_t threads,
-                          arena *a, diag *d);
+/* Compiles the iteration, unless it is there. False after a diag error. */
+bool common_plans_compile(common_plans *c, const settings *s, iteration_kind kind, arena *a,
+                          diag *d);
+/* Both, on up to `threads` threads; the errors are those of the first that has any. */
+bool common_plans_compile_both(common_plans *c, const settings *s, uint32_t threads, arena *a,
+                               diag *d);
 
 /* Compiles both; stops at the first that is not safe. False after a diag error, too. */
 bool common_plans_are_safe(common_plans *c, const settings *s, arena *a, diag *d);

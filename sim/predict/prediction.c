@@ -128,7 +128,6 @@ static bool find_fragmentation(const predicting *x, common_plans *common, arena 
 {
   prediction *p = x->p;
   setting_run run = new_run(x, p->settings, common);
-  run.plans = p->plans;
   run.capacity_bytes = ALLOCATOR_UNLIMITED_BYTES;
   run.explains_peaks = false;
   bool ok = setting_run_predict(&run, a, d);

@@ -82,13 +82,9 @@ static void put_last(recent_plans *r, recent_run *run)
 static bool compile_both(recent_run *run)
 {
   diag quiet = { .quiet = true };
-  for (int kind = 0; kind < ITERATION_KINDS; kind++)
-    if (!common_plans_compile(&run->plans, &run->settings, (iteration_kind)kind, 1, &run->memory,
-                              &quiet)) {
-      common_plans_release(&run->plans);
-      return false;
-    }
-  return true;
+  bool ok = common_plans_compile_both(&run->plans, &run->settings, 1, &run->memory, &quiet);
+  if (!ok) common_plans_release(&run->plans);
+  return ok;
 }
 
 recent_run *recent_plans_find(recent_plans *r, recent_run *own)

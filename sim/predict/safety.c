@@ -9,9 +9,11 @@
 bool safety_find(safety *found, const settings *s, uint32_t threads, arena *a, diag *d)
 {
   *found = (safety){ 0 };
-  if (!compile_in_parallel(&found->first, s, ITERATION_WARMUP, threads, a, d) ||
-      !compile_in_parallel(&found->later, s, ITERATION_STEADY, threads, a, d))
-    return false;
+  lowered_ranks l = lower_ranks(s, threads);
+  bool compiled = compile_lowered(&found->first, s, &l, ITERATION_WARMUP, threads, a, d) &&
+                  compile_lowered(&found->later, s, &l, ITERATION_STEADY, threads, a, d);
+  lowered_ranks_release(&l);
+  if (!compiled) return false;
   verify_plan(&found->verified[0], &found->first.plan, NULL, threads, a);
   verify_plan(&found->verified[1], &found->later.plan, &found->first.plan, threads, a);
   found->iterations[0] = (verified_iteration){ "warmup", &found->verified[0] };
@@ -73,7 +75,7 @@ first_error settings_first_error(const settings *s, diag *d)
   for (int kind = 0; kind < ITERATION_KINDS && error.kind == NULL; kind++) {
     finding found;
     const plan *p = &plans.compiled[kind].plan;
-    if (!common_plans_compile(&plans, s, (iteration_kind)kind, 1, &scratch, d)) break;
+    if (!common_plans_compile(&plans, s, (iteration_kind)kind, &scratch, d)) break;
     if (plan_first_error(&found, p, before)) error = first_error_of(p, &found);
     before = p;
   }

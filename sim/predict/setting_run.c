@@ -185,7 +185,6 @@ static void explain_peak(rank_prediction *out, const plan *p, const plan_modules
 typedef struct turn {
   setting_run *run;
   uint32_t ranks;
-  lowered_ranks lowered;                    /* while iterations are compiled */
   replay **replays;                         /* by rank: from iteration to iteration */
   hold_list *holds[ITERATION_KINDS];        /* by rank: requests that were refused so far */
   bool *refused[ITERATION_KINDS];           /* by rank: a request that had no hold */
@@ -423,15 +422,17 @@ static void replay_rank(void *context, uint32_t rank)
     memory_ops_release(&t->ops[kind][rank]);
 }
 
-/* ---- compile, simulate, verify ---- */
+/* ---- simulate, verify ---- */
 
 /* The given plan takes the compiled one's place. */
-static bool take_given(const given_plans *plans, iteration_kind kind, compilation *c, arena *a,
-                       diag *d)
+static void take_given(void *context, uint32_t kind)
 {
-  const plan_text *text = &plans->of[kind];
+  turn *t = context;
+  const plan_text *text = &t->run->plans->of[kind];
+  compilation *c = &t->run->common->compiled[kind];
+  diag *d = &t->errors[kind];
   plan given;
-  if (!plan_parse(&given, text->file, text->text, text->length, a, d)) return false;
+  if (!plan_parse(&given, text->file, text->text, text->length, &t->memory[kind], d)) return;
   bool fits = given.rank_count == c->plan.rank_count;
   if (!fits)
     diag_error(d, (source_pos){ text->file, 0, 0 },
@@ -439,30 +440,6 @@ static bool take_given(const given_plans *plans, iteration_kind kind, compilatio
                c->plan.rank_count);
   plan_release(fits ? &c->plan : &given);
   if (fits) c->plan = given;
-  return fits;
-}
-
-static void compile_iteration(void *context, uint32_t kind)
-{
-  turn *t = context;
-  setting_run *r = t->run;
-  compilation *c = &r->common->compiled[kind];
-  diag *d = &t->errors[kind];
-  uint32_t threads = (r->threads + ITERATION_KINDS - 1) / ITERATION_KINDS;
-  if (c->plan.rank_count > 0) return;
-  if (compile_lowered(c, &t->lowered, (iteration_kind)kind, threads, &t->memory[kind], d) &&
-      r->plans != NULL)
-    take_given(r->plans, (iteration_kind)kind, c, &t->memory[kind], d);
-}
-
-static void compile_iterations(turn *t)
-{
-  const setting_run *r = t->run;
-  const compilation *c = r->common->compiled;
-  if (c[ITERATION_WARMUP].plan.rank_count > 0 && c[ITERATION_STEADY].plan.rank_count > 0) return;
-  t->lowered = lower_ranks(r->settings, r->threads);
-  parallel_for(ITERATION_KINDS, r->threads, compile_iteration, t);
-  lowered_ranks_release(&t->lowered);
 }
 
 static bool is_held(const turn *t, uint32_t kind)
@@ -561,7 +538,7 @@ static bool take_turn(turn *t, diag *d)
 
 static bool take_turns(turn *t, diag *d)
 {
-  compile_iterations(t);
+  if (t->run->plans != NULL) parallel_for(ITERATION_KINDS, t->run->threads, take_given, t);
   if (!take_errors(t, d)) return false;
   for (int kind = 0; kind < ITERATION_KINDS && t->run->explains_peaks; kind++)
     t->modules[kind] = plan_modules_of(&t->run->common->compiled[kind].plan, &t->memory[kind]);
@@ -593,7 +570,8 @@ bool setting_run_predict(setting_run *r, arena *a, diag *d)
     t.in_order[kind] = ARENA_ARRAY(a, replay_result, ranks);
     r->predicted[kind].ranks = ARENA_ARRAY(a, rank_prediction, ranks);
   }
-  bool ok = take_turns(&t, d);
+  bool ok =
+      common_plans_compile_both(r->common, r->settings, r->threads, a, d) && take_turns(&t, d);
   for (int kind = 0; kind < ITERATION_KINDS; kind++) {
     for (uint32_t i = 0; i < ranks; i++)
       ARRAY_FREE(&t.holds[kind][i]);

@@ -15,7 +15,7 @@
 
 typedef struct setting_run {
   const settings *settings;
-  const given_plans *plans; /* NULL: compiled */
+  const given_plans *plans; /* take the place of the compiled ones; NULL: none do */
   common_plans *common;     /* what is missing is added */
   const machine *machine;
   const rank_place *places;

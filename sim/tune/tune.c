@@ -307,7 +307,7 @@ static outcome judge_plans(const tuning *x, const option *o, const settings *s, 
   bool bounded = !x->of->exhaustive;
   *bytes = 0;
   for (int i = 0; i < ITERATION_KINDS; i++) {
-    if (!common_plans_compile(plans, s, kinds[i], 1, a, d)) return REFUSED;
+    if (!common_plans_compile(plans, s, kinds[i], a, d)) return REFUSED;
     *bytes = max_i64(*bytes, plan_requested_peak_bytes(&plans->compiled[kinds[i]].plan));
     if (bounded && *bytes > machine_usable_bytes(x->of->machine)) return TOO_LARGE;
   }

@@ -2,6 +2,7 @@
  * Ranks that are compiled side by side, and iterations that share what is lowered: the plan is that of one
  * thread and one iteration, row by row, and so is the error.
  */
+#include "sim/predict/common_plans.h"
 #include "tests/unit/same_repeats.h"
 #include "tests/unit/small_runs.h"
 
@@ -92,7 +93,7 @@ static void test_shared_lowering(void **state)
     const settings *s = small_settings(cases[i].base, cases[i].changes, &a);
     lowered_ranks l = lower_ranks(s, 2);
     for (int kind = 0; kind < 2; kind++)
-      assert_true(compile_lowered(&shared[kind], &l, (iteration_kind)kind, 3, &a, &d));
+      assert_true(compile_lowered(&shared[kind], s, &l, (iteration_kind)kind, 3, &a, &d));
     lowered_ranks_release(&l);
     for (int kind = 0; kind < 2; kind++) {
       compilation alone;
@@ -105,29 +106,76 @@ static void test_shared_lowering(void **state)
   }
 }
 
+/* Whether they are compiled: both at once, or one after the other. */
+static bool compile_common(common_plans *c, const settings *s, int first, arena *a, diag *d)
+{
+  if (first == ITERATION_KINDS) return common_plans_compile_both(c, s, 3, a, d);
+  return common_plans_compile(c, s, (iteration_kind)first, a, d) &&
+         common_plans_compile(c, s, (iteration_kind)(1 - first), a, d);
+}
+
+static void test_common_plans(void **state)
+{
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int first = 0; first <= ITERATION_KINDS; first++) {
+      arena a = { 0 };
+      diag d = { .quiet = true };
+      common_plans c = { 0 };
+      const settings *s = small_settings(cases[i].base, cases[i].changes, &a);
+      assert_true(compile_common(&c, s, first, &a, &d));
+      for (int kind = 0; kind < ITERATION_KINDS; kind++) {
+        compilation alone;
+        assert_true(compile(&alone, s, (iteration_kind)kind, &a, &d));
+        assert_same(&alone, &c.compiled[kind]);
+        compilation_release(&alone);
+      }
+      common_plans_release(&c);
+      arena_release(&a);
+    }
+}
+
 /* Ranks 1 to 3 stop; one thread would come no further than rank 1. */
+static const char stopping[] =
+    SMALL_PIPELINE("4", "") "offload: {fine_grained_activation_offloading: true, "
+                            "offload_modules: [core_attn], delta_offload_bytes_across_pp_ranks: 1, "
+                            "mode: as_released}\n";
+
 static void test_same_error(void **state)
 {
   (void)state;
-  const char *changes = SMALL_PIPELINE(
-      "4", "") "offload: {fine_grained_activation_offloading: true, "
-               "offload_modules: [core_attn], delta_offload_bytes_across_pp_ranks: 1, "
-               "mode: as_released}\n";
   arena a = { 0 };
   diag d = { .quiet = true };
   compilation c;
-  assert_true(check(SMALL_DENSE, changes, ITERATION_WARMUP));
-  assert_false(check(SMALL_DENSE, changes, ITERATION_STEADY));
-  compile_in_parallel(&c, small_settings(SMALL_DENSE, changes, &a), ITERATION_STEADY, 4, &a, &d);
+  assert_true(check(SMALL_DENSE, stopping, ITERATION_WARMUP));
+  assert_false(check(SMALL_DENSE, stopping, ITERATION_STEADY));
+  compile_in_parallel(&c, small_settings(SMALL_DENSE, stopping, &a), ITERATION_STEADY, 4, &a, &d);
   assert_non_null(strstr(d.message, "pipeline rank 1: "));
   compilation_release(&c);
   arena_release(&a);
+}
+
+/* The second iteration stops, whichever comes first. */
+static void test_common_error(void **state)
+{
+  (void)state;
+  for (int first = 0; first <= ITERATION_KINDS; first++) {
+    arena a = { 0 };
+    diag d = { .quiet = true };
+    common_plans c = { 0 };
+    assert_false(compile_common(&c, small_settings(SMALL_DENSE, stopping, &a), first, &a, &d));
+    assert_non_null(strstr(d.message, "pipeline rank 1: "));
+    common_plans_release(&c);
+    arena_release(&a);
+  }
 }
 
 int main(void)
 {
   const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_plan),
                                       cmocka_unit_test(test_shared_lowering),
-                                      cmocka_unit_test(test_same_error) };
+                                      cmocka_unit_test(test_common_plans),
+                                      cmocka_unit_test(test_same_error),
+                                      cmocka_unit_test(test_common_error) };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
