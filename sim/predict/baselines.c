@@ -1,3 +1,6 @@
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "sim/predict/baselines.h"
 
 #include <assert.h>
@@ -5,6 +8,7 @@
 #include <string.h>
 
 #include "sim/base/array.h"
+#include "sim/config/key_table.h"
 
 typedef struct known_run {
   XXH128_hash_t run;
@@ -28,10 +32,45 @@ struct baselines {
   } peaks;
 };
 
-XXH128_hash_t settings_digest(const settings *s, arena *a)
+static void add_text(XXH3_state_t *hash, const char *text)
 {
-  const char *text = settings_text(s, a);
-  return XXH3_128bits(text, strlen(text));
+  XXH3_128bits_update(hash, text, strlen(text) + 1);
+}
+
+static void add_list(XXH3_state_t *hash, const name_list *list)
+{
+  XXH3_128bits_update(hash, &list->count, sizeof list->count);
+  for (uint32_t i = 0; i < list->count; i++)
+    add_text(hash, list->names[i]);
+}
+
+static void add_choices(XXH3_state_t *hash, const choice_list *list)
+{
+  XXH3_128bits_update(hash, &list->count, sizeof list->count);
+  if (list->count > 0) XXH3_128bits_update(hash, list->items, list->count * sizeof *list->items);
+}
+
+static void add_value(XXH3_state_t *hash, const settings *s, setting_key key)
+{
+  const void *member = key_member_const(s, key);
+  switch (key_rows[key].type) {
+  case KEY_TYPE_INT: XXH3_128bits_update(hash, member, sizeof(int64_t)); break;
+  case KEY_TYPE_REAL: XXH3_128bits_update(hash, member, sizeof(double)); break;
+  case KEY_TYPE_FLAG: XXH3_128bits_update(hash, member, sizeof(bool)); break;
+  case KEY_TYPE_TEXT: add_text(hash, *(const char *const *)member); break;
+  case KEY_TYPE_LIST: add_list(hash, member); break;
+  case KEY_TYPE_CHOICE: XXH3_128bits_update(hash, member, sizeof(uint32_t)); break;
+  case KEY_TYPE_CHOICES: add_choices(hash, member); break;
+  }
+}
+
+XXH128_hash_t settings_digest(const settings *s)
+{
+  XXH3_state_t hash;
+  XXH3_128bits_reset(&hash);
+  for (setting_key key = 0; key < KEY_COUNT; key++)
+    add_value(&hash, s, key);
+  return XXH3_128bits_digest(&hash);
 }
 
 baselines *baselines_new(arena *a)

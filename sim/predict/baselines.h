@@ -1,6 +1,6 @@
 /*
  * Runs without offload that several settings have in common. Which run a setting has beside it follows
- * from its text (settings_text), so what one thread has found serves all others, and no row
+ * from its keys, so what one thread has found serves all others, and no row
  * depends on who found it.
  */
 #ifndef OFFSIM_SIM_PREDICT_BASELINES_H
@@ -10,8 +10,8 @@
 
 #include "sim/predict/prediction.h"
 
-/* Of resolved settings as text: 128 bits, so that no two of a space are equal by chance. */
-XXH128_hash_t settings_digest(const settings *s, arena *a);
+/* Of the keys of resolved settings: 128 bits, so that no two of a space are equal by chance. */
+XXH128_hash_t settings_digest(const settings *s);
 
 typedef struct baselines baselines;
 

@@ -203,7 +203,7 @@ static bool predict_baseline(const predicting *x, arena *a, diag *d)
   *without = settings_without_offload(x->p->settings);
   uint32_t ranks = x->p->rank_count;
   XXH128_hash_t digest = { 0 };
-  if (x->known != NULL) digest = settings_digest(without, a);
+  if (x->known != NULL) digest = settings_digest(without);
   if (x->known != NULL && baselines_find(x->known, digest, &x->p->baseline, ranks, a)) return true;
   common_plans own = { 0 };
   setting_run run = new_run(x, without, &own);

@@ -90,8 +90,8 @@ static bool compile_both(recent_run *run)
 recent_run *recent_plans_find(recent_plans *r, recent_run *own)
 {
   settings common = common_settings(&own->settings), beside = settings_without_offload(&common);
-  own->common = settings_digest(&common, &own->memory);
-  own->beside = settings_digest(&beside, &own->memory);
+  own->common = settings_digest(&common);
+  own->beside = settings_digest(&beside);
   recent_run *like = take_like(r, own);
   if (like != NULL && XXH128_isEqual(like->common, own->common)) return like;
   bool compiled = compile_both(own);

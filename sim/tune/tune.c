@@ -72,9 +72,9 @@ static bool look_at(void *of, uint32_t i)
   if (x->options[i].legal) {
     settings run = run_of(&s), common = common_settings(&s);
     x->options[i].own = is_own(&s);
-    x->options[i].self = settings_digest(&s, &a);
-    x->options[i].common = settings_digest(&common, &a);
-    x->options[i].run = settings_digest(&run, &a);
+    x->options[i].self = settings_digest(&s);
+    x->options[i].common = settings_digest(&common);
+    x->options[i].run = settings_digest(&run);
   }
   arena_release(&a);
   return take_refusal(x, &quiet);

@@ -15,6 +15,7 @@
 
 #include "sim/config/settings.h"
 #include "sim/offload/systems.h"
+#include "sim/predict/baselines.h"
 
 /* Steele, Lea, Flood: splitmix64. */
 static uint64_t next_random(uint64_t *state)
@@ -148,6 +149,7 @@ static bool round_trip(const walk *w)
   if (!good) print_error("%s\n%s\n", d.message, text);
   assert_true(good);
   assert_string_equal(print(&second, &a, &again_length), text);
+  assert_true(XXH128_isEqual(settings_digest(&first), settings_digest(&second)));
   assert_int_equal(first.derived.num_microbatches, second.derived.num_microbatches);
   assert_int_equal(first.derived.virtual_stages, second.derived.virtual_stages);
   arena_release(&a);
@@ -178,8 +180,33 @@ static void test_round_trips(void **state)
   }
 }
 
+/* Settings have the same digest if they have the same text. */
+static void test_digests(void **state)
+{
+  (void)state;
+  arena a = { 0 };
+  diag d = { 0 };
+  for (size_t i = 0; i < ROWS; i++) {
+    settings of[MAX_WORDS];
+    const char *text[MAX_WORDS];
+    size_t length;
+    walk w = { 0 };
+    for (; w.word[i] < word_count(i); w.word[i]++) {
+      uint64_t k = w.word[i];
+      settings_init(&of[k], &a);
+      choose(&of[k], &w, &a, &d);
+      text[k] = print(&of[k], &a, &length);
+      for (uint64_t n = 0; n < k; n++)
+        assert_int_equal(XXH128_isEqual(settings_digest(&of[n]), settings_digest(&of[k])),
+                         strcmp(text[n], text[k]) == 0);
+    }
+  }
+  arena_release(&a);
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = { cmocka_unit_test(test_round_trips) };
+  const struct CMUnitTest tests[] = { cmocka_unit_test(test_round_trips),
+                                      cmocka_unit_test(test_digests) };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
