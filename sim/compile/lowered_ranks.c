@@ -36,13 +36,28 @@ static void lower_rank(void *context, uint32_t rank)
   }
 }
 
+settings lowered_settings(const settings *s)
+{
+  settings seen = *s;
+  seen.offload.min_offloaded_tensor_size = 0;
+  seen.offload.activation_offload_fraction = 0;
+  seen.offload.delta_offload_bytes_across_pp_ranks = 0;
+  seen.offload.fine_grained_offloading_max_inflight_offloads = UNSET;
+  seen.offload.activation_gpu_limit = 0;
+  seen.offload.max_fwd_stash_size = 0;
+  seen.offload.planned_device_bytes = 0;
+  return seen;
+}
+
+/* Lowering sees nothing else of the settings. */
 lowered_ranks lower_ranks(const settings *s, uint32_t threads)
 {
+  settings seen = lowered_settings(s);
   lowered_ranks l = { .rank_count = (uint32_t)s->parallel.pipeline_model_parallel_size,
                       .chunk_count = (uint32_t)s->derived.virtual_stages };
   assert(l.rank_count > 0 && l.chunk_count > 0);
   l.ranks = ARENA_ARRAY(&l.memory, lowered_rank, l.rank_count);
-  lowering_ranks x = { s, &l };
+  lowering_ranks x = { &seen, &l };
   parallel_for(l.rank_count, threads, lower_rank, &x);
   return l;
 }

@@ -1,6 +1,6 @@
 /*
- * The chunks of all ranks, lowered: the same in every iteration. Iterations that are compiled together share
- * them.
+ * The chunks of all ranks, lowered: the same in every iteration, and for settings that differ only in keys
+ * that policies alone read.
  *
  *     lowered_ranks l = lower_ranks(s, threads);
  *     compile_lowered(&first, s, &l, ITERATION_WARMUP, 1, a, d);
@@ -24,6 +24,9 @@ typedef struct lowered_ranks {
   lowered_rank *ranks;
   arena memory; /* of this array */
 } lowered_ranks;
+
+/* These settings for all that have their chunks in common with `s`: they do not say how much leaves. */
+settings lowered_settings(const settings *s);
 
 /* On up to `threads` threads, at least 1; the result does not depend on them. */
 lowered_ranks lower_ranks(const settings *s, uint32_t threads);

@@ -29,7 +29,7 @@ static void begin_compiling(common_plans *c, const settings *s, uint32_t threads
 
 static void end_compiling(common_plans *c)
 {
-  if (is_compiled(c, ITERATION_WARMUP) && is_compiled(c, ITERATION_STEADY))
+  if (is_compiled(c, ITERATION_WARMUP) && is_compiled(c, ITERATION_STEADY) && !c->keeps_lowered)
     lowered_ranks_release(&c->lowered);
 }
 
@@ -86,6 +86,13 @@ bool common_plans_are_safe(common_plans *c, const settings *s, arena *a, diag *d
 }
 
 /* ---- what others know ---- */
+
+void common_plans_take_lowered(common_plans *c, common_plans *from)
+{
+  assert(c->lowered.rank_count == 0 && "nothing is lowered yet");
+  c->lowered = from->lowered;
+  from->lowered = (lowered_ranks){ 0 };
+}
 
 void common_plans_take_known(common_plans *c, common_plans *from)
 {

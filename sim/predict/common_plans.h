@@ -29,7 +29,8 @@ typedef struct common_plans {
   /* By iteration_kind; without ranks: not there yet. */
   compilation compiled[ITERATION_KINDS];
   timeline times[ITERATION_KINDS];
-  lowered_ranks lowered;  /* from the first iteration that is compiled until the second one is */
+  lowered_ranks lowered;  /* from the first iteration that is compiled until the second one is, */
+  bool keeps_lowered;     /* ... or as long as the plans */
   first_replay *first[2]; /* by software.expandable_segments: [rank]; NULL: not kept */
 } common_plans;
 
@@ -45,6 +46,9 @@ bool common_plans_compile_both(common_plans *c, const settings *s, uint32_t thre
 
 /* Compiles both; stops at the first that is not safe. False after a diag error, too. */
 bool common_plans_are_safe(common_plans *c, const settings *s, arena *a, diag *d);
+
+/* Takes what is lowered for other settings that have their chunks in common with these. */
+void common_plans_take_lowered(common_plans *c, common_plans *from);
 
 /* Where an iteration's ops are the same in both, takes what is known of its times and replays. Both are of
  * the same machine and places. */

@@ -57,17 +57,31 @@ static recent_run *take_at(recent_plans *r, uint32_t i)
   return run;
 }
 
-/* The last one with the same plans, or else with the same run beside it; NULL: none. */
+/* What both runs have in common. */
+typedef enum likeness { NOTHING, BESIDE, CHUNKS, PLANS } likeness;
+
+static likeness likeness_of(const recent_run *a, const recent_run *b)
+{
+  if (XXH128_isEqual(a->common, b->common)) return PLANS;
+  if (XXH128_isEqual(a->lowered, b->lowered)) return CHUNKS;
+  return XXH128_isEqual(a->beside, b->beside) ? BESIDE : NOTHING;
+}
+
+/* The last one of those that have most in common with this one; NULL: none has anything. */
 static recent_run *take_like(recent_plans *r, const recent_run *own)
 {
-  recent_run *found = NULL;
+  likeness most = NOTHING;
+  uint32_t at = 0;
   pthread_mutex_lock(&r->lock);
-  for (uint32_t i = r->count; i-- > 0 && found == NULL;)
-    if (XXH128_isEqual(r->runs[i]->common, own->common)) found = take_at(r, i);
-  for (uint32_t i = r->count; i-- > 0 && found == NULL;)
-    if (XXH128_isEqual(r->runs[i]->beside, own->beside)) found = take_at(r, i);
+  for (uint32_t i = r->count; i-- > 0;) {
+    likeness found = likeness_of(r->runs[i], own);
+    if (found <= most) continue;
+    most = found;
+    at = i;
+  }
+  recent_run *like = most == NOTHING ? NULL : take_at(r, at);
   pthread_mutex_unlock(&r->lock);
-  return found;
+  return like;
 }
 
 static void put_last(recent_plans *r, recent_run *run)
@@ -89,11 +103,16 @@ static bool compile_both(recent_run *run)
 
 recent_run *recent_plans_find(recent_plans *r, recent_run *own)
 {
-  settings common = common_settings(&own->settings), beside = settings_without_offload(&common);
+  settings common = common_settings(&own->settings), lowered = lowered_settings(&common);
+  settings beside = settings_without_offload(&common);
   own->common = settings_digest(&common);
+  own->lowered = settings_digest(&lowered);
   own->beside = settings_digest(&beside);
   recent_run *like = take_like(r, own);
-  if (like != NULL && XXH128_isEqual(like->common, own->common)) return like;
+  likeness has = like == NULL ? NOTHING : likeness_of(like, own);
+  if (has == PLANS) return like;
+  own->plans.keeps_lowered = true;
+  if (has == CHUNKS) common_plans_take_lowered(&own->plans, &like->plans);
   bool compiled = compile_both(own);
   if (compiled && like != NULL) common_plans_take_known(&own->plans, &like->plans);
   if (compiled) common_plans_keep_first(&own->plans);

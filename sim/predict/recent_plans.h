@@ -2,7 +2,8 @@
  * The plans of settings that a search has predicted last, for those that come next. Neighbours often
  * differ in the mode of PyTorch's allocator alone, and then have both plans in common (common_plans.h).
  * Or they differ in what leaves the device, and Megatron's first iteration, which offloads everything,
- * is the same op by op: then it takes the same time.
+ * is the same op by op: then it takes the same time. If no more differs than how much leaves, the chunks
+ * are the same, too (lowered_settings).
  *
  *     recent_run *own = recent_run_new();
  *     own->settings = ...                                // resolved, from own->memory
@@ -21,8 +22,8 @@ typedef struct recent_run {
   settings settings;
   common_plans plans; /* of settings that have them in common with these */
   arena memory;       /* of both */
-  XXH128_hash_t common,
-      beside; /* what they are found by: these settings, and the run beside them */
+  /* What they are found by: these settings, those that they are lowered for, and the run beside them. */
+  XXH128_hash_t common, lowered, beside;
 } recent_run;
 
 recent_run *recent_run_new(void);

@@ -1,8 +1,8 @@
 /*
- * Ranks that are compiled side by side, and iterations that share what is lowered: the plan is that of one
- * thread and one iteration, row by row, and so is the error.
+ * Ranks that are compiled side by side, and iterations and settings that share what is lowered: the plan is
+ * that of one thread, one iteration and one setting, row by row, and so is the error.
  */
-#include "sim/predict/common_plans.h"
+#include "sim/predict/recent_plans.h"
 #include "tests/unit/same_repeats.h"
 #include "tests/unit/small_runs.h"
 
@@ -61,8 +61,9 @@ static const struct {
   { SMALL_DENSE, SMALL_PIPELINE("1", "") SMALL_OFFLOAD },
   { SMALL_DENSE, SMALL_PIPELINE("4", "") "offload: {system: none}\n" },
   { SMALL_DENSE, SMALL_PIPELINE("4", "") SMALL_OFFLOAD },
-  { SMALL_DENSE, SMALL_PIPELINE("4", "") SMALL_OFFLOAD
-    "offload: {mode: as_released}\nsoftware: {megatron: core_v0.16}\n" },
+  { SMALL_DENSE, SMALL_PIPELINE("4", "") "offload: {fine_grained_activation_offloading: true, "
+                                         "offload_modules: [core_attn, attn_proj], "
+                                         "mode: as_released}\nsoftware: {megatron: core_v0.16}\n" },
   { SMALL_DENSE, SMALL_PIPELINE("2", ", num_layers_per_virtual_pipeline_stage: 2") SMALL_OFFLOAD },
   { SMALL_DENSE, SMALL_PIPELINE("4", "") "training: {use_precision_aware_optimizer: true, "
                                          "optimizer_cpu_offload: true}\n" },
@@ -135,6 +136,62 @@ static void test_common_plans(void **state)
     }
 }
 
+/* How much leaves, in the order of lowered_settings; at last, what leaves. */
+#define MODULES "fine_grained_activation_offloading: true, offload_modules: "
+static const char *const amounts[] = {
+  MODULES "[core_attn, attn_proj]",
+  MODULES "[core_attn, attn_proj], min_offloaded_tensor_size: 0",
+  MODULES "[core_attn, attn_proj], activation_offload_fraction: 0.5",
+  MODULES "[core_attn, attn_proj], delta_offload_bytes_across_pp_ranks: 65536",
+  MODULES "[core_attn, attn_proj], fine_grained_offloading_max_inflight_offloads: 1",
+  MODULES "[core_attn, attn_proj], activation_gpu_limit: 1",
+  MODULES "[core_attn, attn_proj], max_fwd_stash_size: 1",
+  MODULES "[core_attn, attn_proj], planned_device_bytes: 1048576",
+  MODULES "[core_attn]",
+};
+enum { AMOUNTS = sizeof amounts / sizeof *amounts };
+
+static recent_run *find_amount(recent_plans *r, const char *amount)
+{
+  recent_run *own = recent_run_new();
+  arena *a = &own->memory;
+  const char *changes = arena_printf(a, SMALL_PIPELINE("4", "") "offload: {%s}\n", amount);
+  own->settings = *small_settings(SMALL_DENSE, changes, a);
+  return recent_plans_find(r, own);
+}
+
+static void assert_compiled_alone(const recent_run *run)
+{
+  arena a = { 0 };
+  diag d = { .quiet = true };
+  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
+    compilation alone;
+    assert_true(compile(&alone, &run->settings, (iteration_kind)kind, &a, &d));
+    assert_same(&alone, &run->plans.compiled[kind]);
+    compilation_release(&alone);
+  }
+  arena_release(&a);
+}
+
+/* The settings before are gone when the next ones are compiled from their chunks. */
+static void test_shared_chunks(void **state)
+{
+  (void)state;
+  arena a = { 0 };
+  recent_plans *recent = recent_plans_new(1, &a);
+  const lowered_rank *chunks = NULL;
+  for (int i = 0; i < AMOUNTS; i++) {
+    recent_run *run = find_amount(recent, amounts[i]);
+    assert_non_null(run);
+    assert_compiled_alone(run);
+    assert_int_equal(run->plans.lowered.ranks == chunks, i > 0 && i + 1 < AMOUNTS);
+    chunks = run->plans.lowered.ranks;
+    recent_plans_keep(recent, run, run, true);
+  }
+  recent_plans_release(recent);
+  arena_release(&a);
+}
+
 /* Ranks 1 to 3 stop; one thread would come no further than rank 1. */
 static const char stopping[] =
     SMALL_PIPELINE("4", "") "offload: {fine_grained_activation_offloading: true, "
@@ -172,10 +229,10 @@ static void test_common_error(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_plan),
-                                      cmocka_unit_test(test_shared_lowering),
-                                      cmocka_unit_test(test_common_plans),
-                                      cmocka_unit_test(test_same_error),
-                                      cmocka_unit_test(test_common_error) };
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_same_plan),    cmocka_unit_test(test_shared_lowering),
+    cmocka_unit_test(test_common_plans), cmocka_unit_test(test_shared_chunks),
+    cmocka_unit_test(test_same_error),   cmocka_unit_test(test_common_error)
+  };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
