@@ -276,11 +276,30 @@ static bool compile_ranks(compilation *c, const settings *s, const lowered_ranks
   return diag_ok(d);
 }
 
+/* What the last micro-batch leaves (write_retained) depends on whether anything is offloaded. */
+settings first_iteration_settings(const settings *s)
+{
+  settings first = *s;
+  if (!offload_policy_of(s)->first_keeps_nothing) return first;
+  first.offload.activation_offload_fraction = s->offload.activation_offload_fraction > 0;
+  first.offload.delta_offload_bytes_across_pp_ranks = 0;
+  return first;
+}
+
+/* An iteration sees nothing else of the settings. */
+static const settings *seen_in(iteration_kind iteration, const settings *s, arena *a)
+{
+  if (iteration == ITERATION_STEADY) return s;
+  settings *first = ARENA_NEW(a, settings);
+  *first = first_iteration_settings(s);
+  return first;
+}
+
 bool compile_lowered(compilation *c, const settings *s, const lowered_ranks *l,
                      iteration_kind iteration, uint32_t threads, arena *a, diag *d)
 {
   *c = compilation_new(s, iteration, a);
-  return compile_ranks(c, s, l, threads, a, d);
+  return compile_ranks(c, seen_in(iteration, s, a), l, threads, a, d);
 }
 
 bool compile_in_parallel(compilation *c, const settings *s, iteration_kind iteration,
@@ -298,7 +317,7 @@ bool compile_every_turn(compilation *c, const settings *s, iteration_kind iterat
   lowered_ranks l = lower_ranks(s, 1);
   *c = compilation_new(s, iteration, a);
   c->every_turn = true;
-  bool ok = compile_ranks(c, s, &l, 1, a, d);
+  bool ok = compile_ranks(c, seen_in(iteration, s, a), &l, 1, a, d);
   lowered_ranks_release(&l);
   return ok;
 }

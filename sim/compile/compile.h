@@ -41,6 +41,10 @@ void compilation_release(compilation *c);
  * allocator. */
 int64_t compile_driver_bytes(const settings *s);
 
+/* These settings for all that have their first iteration in common with `s`: under a policy that keeps
+ * nothing in it, they do not say how much stays. */
+settings first_iteration_settings(const settings *s);
+
 /* The settings of the same run without offload, for comparison: the same ones if it is such a run. */
 settings settings_without_offload(const settings *s);
 bool is_without_offload(const settings *s);

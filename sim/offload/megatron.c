@@ -735,6 +735,7 @@ static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t
 
 const offload_descriptor megatron_system = {
   .policy = {
+    .first_keeps_nothing = true,
     .marks_recomputation = marks_recomputation,
     .begin = begin,
     .forward_begin = forward_begin,

@@ -25,6 +25,10 @@ typedef struct offload_policy {
    * is on the device in entry_ready and entry_needed. Between them FSDP empties what stayed. */
   bool moves_gathered;
 
+  /* The first iteration keeps nothing on the device, whatever activation_offload_fraction and
+   * delta_offload_bytes_across_pp_ranks say. */
+  bool first_keeps_nothing;
+
   /* Whether a group's hooks are called inside checkpoints of whole layers, too: in forward, where autograd
    * packs nothing, and again in the recomputation. NULL: never. */
   bool (*marks_recomputation)(const settings *s);

@@ -94,18 +94,31 @@ void common_plans_take_lowered(common_plans *c, common_plans *from)
   from->lowered = (lowered_ranks){ 0 };
 }
 
+static void take_known_of(common_plans *c, common_plans *from, iteration_kind kind)
+{
+  assert(c->times[kind].rank_count == 0 && "nothing is known yet");
+  c->times[kind] = from->times[kind];
+  from->times[kind] = (timeline){ 0 };
+  if (kind != ITERATION_WARMUP) return;
+  assert(c->first[0] == NULL && c->first[1] == NULL);
+  memcpy(c->first, from->first, sizeof c->first);
+  memset(from->first, 0, sizeof from->first);
+}
+
+void common_plans_take_first(common_plans *c, common_plans *from)
+{
+  assert(!is_compiled(c, ITERATION_WARMUP) && is_compiled(from, ITERATION_WARMUP));
+  c->compiled[ITERATION_WARMUP] = from->compiled[ITERATION_WARMUP];
+  from->compiled[ITERATION_WARMUP] = (compilation){ 0 };
+  take_known_of(c, from, ITERATION_WARMUP);
+}
+
 void common_plans_take_known(common_plans *c, common_plans *from)
 {
-  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
-    assert(c->times[kind].rank_count == 0 && "nothing is known yet");
-    if (!plan_is_same(&c->compiled[kind].plan, &from->compiled[kind].plan)) continue;
-    c->times[kind] = from->times[kind];
-    from->times[kind] = (timeline){ 0 };
-    if (kind != ITERATION_WARMUP) continue;
-    assert(c->first[0] == NULL && c->first[1] == NULL);
-    memcpy(c->first, from->first, sizeof c->first);
-    memset(from->first, 0, sizeof from->first);
-  }
+  for (int kind = 0; kind < ITERATION_KINDS; kind++)
+    if (is_compiled(from, (iteration_kind)kind) &&
+        plan_is_same(&c->compiled[kind].plan, &from->compiled[kind].plan))
+      take_known_of(c, from, (iteration_kind)kind);
 }
 
 void common_plans_keep_first(common_plans *c)

@@ -50,8 +50,12 @@ bool common_plans_are_safe(common_plans *c, const settings *s, arena *a, diag *d
 /* Takes what is lowered for other settings that have their chunks in common with these. */
 void common_plans_take_lowered(common_plans *c, common_plans *from);
 
-/* Where an iteration's ops are the same in both, takes what is known of its times and replays. Both are of
- * the same machine and places. */
+/* Takes the first iteration of settings that have it in common with these (first_iteration_settings), and
+ * what is known of it. */
+void common_plans_take_first(common_plans *c, common_plans *from);
+
+/* Where an iteration that is still in both has the same ops, takes what is known of its times and replays.
+ * Both are of the same machine and places. */
 void common_plans_take_known(common_plans *c, common_plans *from);
 
 /* From now on the replays of the first iteration, which is compiled, are kept for other settings. */

@@ -28,6 +28,7 @@ static void discard(recent_run *run)
 {
   if (run == NULL) return;
   common_plans_release(&run->plans);
+  arena_release(&run->first_memory);
   arena_release(&run->memory);
   free(run);
 }
@@ -58,11 +59,12 @@ static recent_run *take_at(recent_plans *r, uint32_t i)
 }
 
 /* What both runs have in common. */
-typedef enum likeness { NOTHING, BESIDE, CHUNKS, PLANS } likeness;
+typedef enum likeness { NOTHING, BESIDE, CHUNKS, FIRST, PLANS } likeness;
 
 static likeness likeness_of(const recent_run *a, const recent_run *b)
 {
   if (XXH128_isEqual(a->common, b->common)) return PLANS;
+  if (XXH128_isEqual(a->first, b->first)) return FIRST;
   if (XXH128_isEqual(a->lowered, b->lowered)) return CHUNKS;
   return XXH128_isEqual(a->beside, b->beside) ? BESIDE : NOTHING;
 }
@@ -96,23 +98,35 @@ static void put_last(recent_plans *r, recent_run *run)
 static bool compile_both(recent_run *run)
 {
   diag quiet = { .quiet = true };
-  bool ok = common_plans_compile_both(&run->plans, &run->settings, 1, &run->memory, &quiet);
+  bool ok =
+      common_plans_compile(&run->plans, &run->settings, ITERATION_WARMUP, &run->first_memory,
+                           &quiet) &&
+      common_plans_compile(&run->plans, &run->settings, ITERATION_STEADY, &run->memory, &quiet);
   if (!ok) common_plans_release(&run->plans);
   return ok;
 }
 
+static void take_first(recent_run *run, recent_run *from)
+{
+  common_plans_take_first(&run->plans, &from->plans);
+  run->first_memory = from->first_memory;
+  from->first_memory = (arena){ 0 };
+}
+
 recent_run *recent_plans_find(recent_plans *r, recent_run *own)
 {
-  settings common = common_settings(&own->settings), lowered = lowered_settings(&common);
-  settings beside = settings_without_offload(&common);
+  settings common = common_settings(&own->settings), first = first_iteration_settings(&common);
+  settings lowered = lowered_settings(&common), beside = settings_without_offload(&common);
   own->common = settings_digest(&common);
+  own->first = settings_digest(&first);
   own->lowered = settings_digest(&lowered);
   own->beside = settings_digest(&beside);
   recent_run *like = take_like(r, own);
   likeness has = like == NULL ? NOTHING : likeness_of(like, own);
   if (has == PLANS) return like;
   own->plans.keeps_lowered = true;
-  if (has == CHUNKS) common_plans_take_lowered(&own->plans, &like->plans);
+  if (has >= CHUNKS) common_plans_take_lowered(&own->plans, &like->plans);
+  if (has == FIRST) take_first(own, like);
   bool compiled = compile_both(own);
   if (compiled && like != NULL) common_plans_take_known(&own->plans, &like->plans);
   if (compiled) common_plans_keep_first(&own->plans);

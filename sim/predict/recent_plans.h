@@ -3,7 +3,7 @@
  * differ in the mode of PyTorch's allocator alone, and then have both plans in common (common_plans.h).
  * Or they differ in what leaves the device, and Megatron's first iteration, which offloads everything,
  * is the same op by op: then it takes the same time. If no more differs than how much leaves, the chunks
- * are the same, too (lowered_settings).
+ * are the same (lowered_settings), and the first iteration as a whole (first_iteration_settings).
  *
  *     recent_run *own = recent_run_new();
  *     own->settings = ...                                // resolved, from own->memory
@@ -21,9 +21,11 @@
 typedef struct recent_run {
   settings settings;
   common_plans plans; /* of settings that have them in common with these */
-  arena memory;       /* of both */
-  /* What they are found by: these settings, those that they are lowered for, and the run beside them. */
-  XXH128_hash_t common, lowered, beside;
+  arena first_memory; /* of the first iteration's plan */
+  arena memory;       /* of everything else */
+  /* What they are found by: these settings, those that the first iteration sees, those that lowering sees,
+   * and the run beside them. */
+  XXH128_hash_t common, first, lowered, beside;
 } recent_run;
 
 recent_run *recent_run_new(void);

@@ -136,26 +136,32 @@ static void test_common_plans(void **state)
     }
 }
 
-/* How much leaves, in the order of lowered_settings; at last, what leaves. */
-#define MODULES "fine_grained_activation_offloading: true, offload_modules: "
-static const char *const amounts[] = {
-  MODULES "[core_attn, attn_proj]",
-  MODULES "[core_attn, attn_proj], min_offloaded_tensor_size: 0",
-  MODULES "[core_attn, attn_proj], activation_offload_fraction: 0.5",
-  MODULES "[core_attn, attn_proj], delta_offload_bytes_across_pp_ranks: 65536",
-  MODULES "[core_attn, attn_proj], fine_grained_offloading_max_inflight_offloads: 1",
-  MODULES "[core_attn, attn_proj], activation_gpu_limit: 1",
-  MODULES "[core_attn, attn_proj], max_fwd_stash_size: 1",
-  MODULES "[core_attn, attn_proj], planned_device_bytes: 1048576",
-  MODULES "[core_attn]",
+#define BOTH "[core_attn, attn_proj]"
+static const struct {
+  const char *offload;
+  bool same_chunks, same_first; /* as the row before */
+} amounts[] = {
+  { BOTH, false, false },
+  { BOTH ", activation_offload_fraction: 0.5", true, true },
+  { BOTH ", delta_offload_bytes_across_pp_ranks: 65536", true, true },
+  { BOTH ", activation_offload_fraction: 0.0", true, false },
+  { BOTH ", min_offloaded_tensor_size: 0", true, false },
+  { BOTH ", fine_grained_offloading_max_inflight_offloads: 1", true, false },
+  { BOTH ", activation_gpu_limit: 1", true, false },
+  { BOTH ", max_fwd_stash_size: 1", true, false },
+  { BOTH ", planned_device_bytes: 1048576", true, false },
+  { "[core_attn]", false, false },
 };
-enum { AMOUNTS = sizeof amounts / sizeof *amounts };
 
-static recent_run *find_amount(recent_plans *r, const char *amount)
+static recent_run *find_amount(recent_plans *r, const char *offload)
 {
   recent_run *own = recent_run_new();
   arena *a = &own->memory;
-  const char *changes = arena_printf(a, SMALL_PIPELINE("4", "") "offload: {%s}\n", amount);
+  const char *changes = arena_printf(
+      a,
+      SMALL_PIPELINE(
+          "4", "") "offload: {fine_grained_activation_offloading: true, offload_modules: %s}\n",
+      offload);
   own->settings = *small_settings(SMALL_DENSE, changes, a);
   return recent_plans_find(r, own);
 }
@@ -173,19 +179,23 @@ static void assert_compiled_alone(const recent_run *run)
   arena_release(&a);
 }
 
-/* The settings before are gone when the next ones are compiled from their chunks. */
-static void test_shared_chunks(void **state)
+/* The settings before are gone when the next ones work with their chunks and first iteration. */
+static void test_recent_plans(void **state)
 {
   (void)state;
   arena a = { 0 };
   recent_plans *recent = recent_plans_new(1, &a);
   const lowered_rank *chunks = NULL;
-  for (int i = 0; i < AMOUNTS; i++) {
-    recent_run *run = find_amount(recent, amounts[i]);
+  const rank_plan *first = NULL;
+  for (size_t i = 0; i < sizeof amounts / sizeof *amounts; i++) {
+    recent_run *run = find_amount(recent, amounts[i].offload);
     assert_non_null(run);
     assert_compiled_alone(run);
-    assert_int_equal(run->plans.lowered.ranks == chunks, i > 0 && i + 1 < AMOUNTS);
+    assert_int_equal(run->plans.lowered.ranks == chunks, amounts[i].same_chunks);
+    assert_int_equal(run->plans.compiled[ITERATION_WARMUP].plan.ranks == first,
+                     amounts[i].same_first);
     chunks = run->plans.lowered.ranks;
+    first = run->plans.compiled[ITERATION_WARMUP].plan.ranks;
     recent_plans_keep(recent, run, run, true);
   }
   recent_plans_release(recent);
@@ -231,7 +241,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_same_plan),    cmocka_unit_test(test_shared_lowering),
-    cmocka_unit_test(test_common_plans), cmocka_unit_test(test_shared_chunks),
+    cmocka_unit_test(test_common_plans), cmocka_unit_test(test_recent_plans),
     cmocka_unit_test(test_same_error),   cmocka_unit_test(test_common_error)
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
