@@ -255,6 +255,7 @@ struct evaluator {
   recorded commands;
   shell_launch batch;                           /* what #SBATCH lines say */
   const char *batch_gpus, *batch_gpus_per_node; /* of each node, as a number and as written */
+  const char *batch_cpus;                       /* of each task */
   bool is_batch; /* a job of Slurm's: there are such lines, or sbatch runs it */
 };
 

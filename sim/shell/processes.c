@@ -101,19 +101,27 @@ void take_launch_option(const shell_word *words, uint32_t count, uint32_t i, con
 
 /* ---- #SBATCH ---- */
 
-/* --gpus-per-node=4, --gpus-per-node mi250:8, --gres=gpu:4, --gres=gpu:a100:8 */
-static void take_gpus(evaluator *e, const char *option, const char *next)
+/* The value of the option, after a = or in the next word; NULL: the word is no such option. */
+static const char *value_of(const char *word, const char *name, const char *next)
 {
-  static const char per_node[] = "--gpus-per-node", resource[] = "--gres";
-  bool is_resource = begins_with(option, resource);
-  size_t length = is_resource ? sizeof resource - 1 : sizeof per_node - 1;
-  if (!is_resource && strncmp(option, per_node, length) != 0) return;
-  const char *value = option[length] == '=' ? option + length + 1 : next;
-  if ((option[length] != '=' && option[length] != '\0') || value == NULL) return;
-  if (is_resource && !begins_with(value, "gpu:")) return;
-  const char *colon = strrchr(value, ':');
-  e->batch_gpus = colon != NULL ? colon + 1 : value;
-  if (!is_resource) e->batch_gpus_per_node = value;
+  const char *value;
+  if (!names_option(word, name, &value)) return NULL;
+  return value != NULL ? value : next;
+}
+
+/* --gpus-per-node=4, --gpus-per-node mi250:8, --gres=gpu:4, --gres=gpu:a100:8, --cpus-per-task 72, -c 72 */
+static void take_resources(evaluator *e, const char *word, const char *next)
+{
+  const char *gpus = value_of(word, "--gpus-per-node", next);
+  const char *resource = value_of(word, "--gres", next);
+  const char *cpus = value_of(word, "--cpus-per-task", next);
+  if (cpus == NULL) cpus = value_of(word, "-c", next);
+  if (cpus != NULL) e->batch_cpus = cpus;
+  if (gpus != NULL) e->batch_gpus_per_node = gpus;
+  if (resource != NULL && begins_with(resource, "gpu:")) gpus = resource;
+  if (gpus == NULL) return;
+  const char *colon = strrchr(gpus, ':');
+  e->batch_gpus = colon != NULL ? colon + 1 : gpus;
 }
 
 static void take_directive(evaluator *e, const char *start, const char *end, source_pos at)
@@ -127,7 +135,7 @@ static void take_directive(evaluator *e, const char *start, const char *end, sou
   }
   for (uint32_t i = 0; i < count; i++) {
     take_launch_option(words, count, i, "srun", &e->batch);
-    take_gpus(e, words[i].text, i + 1 < count ? words[i + 1].text : NULL);
+    take_resources(e, words[i].text, i + 1 < count ? words[i + 1].text : NULL);
   }
 }
 
@@ -156,7 +164,7 @@ bool read_batch_lines(evaluator *e, const shell_source *s, bool submitted)
   static const char directive[] = "#SBATCH";
   shell_launch given = e->batch; /* by options of sbatch */
   e->is_batch = submitted;
-  e->batch_gpus = e->batch_gpus_per_node = NULL;
+  e->batch_gpus = e->batch_gpus_per_node = e->batch_cpus = NULL;
   for (uint32_t i = 0; i < s->line_count; i++) {
     const char *line = s->lines[i], *end = i + 1 < s->line_count ? s->lines[i + 1] - 1 : s->end;
     if ((size_t)(end - line) < sizeof directive ||
@@ -175,6 +183,7 @@ bool read_batch_lines(evaluator *e, const shell_source *s, bool submitted)
           export_fact(e, "SLURM_JOB_NUM_NODES", b->nodes.text) &&
           export_fact(e, "SLURM_NTASKS_PER_NODE", b->per_node.text) &&
           export_fact(e, "SLURM_NTASKS", tasks) && export_fact(e, "SLURM_NPROCS", tasks) &&
+          export_fact(e, "SLURM_CPUS_PER_TASK", e->batch_cpus) &&
           export_fact(e, "SLURM_GPUS_PER_NODE", e->batch_gpus_per_node) &&
           export_fact(e, "SLURM_GPUS_ON_NODE", e->batch_gpus));
 }

@@ -166,8 +166,12 @@ static void what_is_not_known(void **state)
       "<?$LACKS><2><?$LACKS><?$LACKS><?$LACKS>" },
     { "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\n#SBATCH --gres=gpu:a100:8\n"
       "if [ -z $SLURM_JOB_ID ]; then sbatch \"$0\"; exit; fi\n"
-      "python x.py $SLURM_NTASKS $SLURM_GPUS_ON_NODE ${SLURM_JOB_ID:-none}",
-      "<8><8><?$SLURM_JOB_ID>" },
+      "python x.py $SLURM_NTASKS $SLURM_GPUS_ON_NODE ${SLURM_JOB_ID:-none} $SLURM_CPUS_PER_TASK",
+      "<8><8><?$SLURM_JOB_ID><?$SLURM_CPUS_PER_TASK>" },
+    { "#SBATCH --gpus-per-node mi250:8 --cpus-per-task=72\n"
+      "python x.py $SLURM_GPUS_PER_NODE $SLURM_GPUS_ON_NODE $SLURM_CPUS_PER_TASK",
+      "<mi250:8><8><72>" },
+    { "#SBATCH -c 16\npython x.py $SLURM_CPUS_PER_TASK", "<16>" },
   };
   for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
     fixture f;
