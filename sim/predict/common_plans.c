@@ -115,10 +115,17 @@ void common_plans_take_first(common_plans *c, common_plans *from)
 
 void common_plans_take_known(common_plans *c, common_plans *from)
 {
-  for (int kind = 0; kind < ITERATION_KINDS; kind++)
-    if (is_compiled(from, (iteration_kind)kind) &&
-        plan_is_same(&c->compiled[kind].plan, &from->compiled[kind].plan))
+  bool same = true;
+  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
+    if (!is_compiled(from, (iteration_kind)kind)) continue; /* taken */
+    if (plan_is_same(&c->compiled[kind].plan, &from->compiled[kind].plan))
       take_known_of(c, from, (iteration_kind)kind);
+    else
+      same = false;
+  }
+  if (!same) return;
+  memcpy(c->figures, from->figures, sizeof c->figures);
+  memset(from->figures, 0, sizeof from->figures);
 }
 
 void common_plans_keep_first(common_plans *c)
@@ -154,6 +161,8 @@ void common_plans_release(common_plans *c)
 {
   for (int i = 0; i < 2; i++)
     first_release(c->first[i], c->compiled[ITERATION_WARMUP].plan.rank_count);
+  for (int i = 0; i < 2; i++)
+    arena_release(&c->figures[i].memory);
   lowered_ranks_release(&c->lowered);
   for (int kind = 0; kind < ITERATION_KINDS; kind++) {
     timeline_release(&c->times[kind]);

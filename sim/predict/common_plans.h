@@ -25,13 +25,22 @@ typedef struct first_replay {
   arena memory; /* of both replays */
 } first_replay;
 
+/* What a setting with these plans came to (setting_run.h). */
+typedef struct known_figures {
+  int64_t capacity_bytes;
+  struct iteration_prediction *of; /* [ITERATION_KINDS]; NULL: not known */
+  arena memory;
+} known_figures;
+
 typedef struct common_plans {
   /* By iteration_kind; without ranks: not there yet. */
   compilation compiled[ITERATION_KINDS];
   timeline times[ITERATION_KINDS];
-  lowered_ranks lowered;  /* from the first iteration that is compiled until the second one is, */
-  bool keeps_lowered;     /* ... or as long as the plans */
-  first_replay *first[2]; /* by software.expandable_segments: [rank]; NULL: not kept */
+  lowered_ranks lowered; /* from the first iteration that is compiled until the second one is, */
+  bool keeps_lowered;    /* ... or as long as the plans */
+  /* By software.expandable_segments. */
+  first_replay *first[2]; /* [rank]; NULL: not kept */
+  known_figures figures[2];
 } common_plans;
 
 /* These settings for all that have their plans in common with `s`. */
@@ -54,11 +63,12 @@ void common_plans_take_lowered(common_plans *c, common_plans *from);
  * what is known of it. */
 void common_plans_take_first(common_plans *c, common_plans *from);
 
-/* Where an iteration that is still in both has the same ops, takes what is known of its times and replays.
- * Both are of the same machine and places. */
+/* Where an iteration that is still in both has the same ops, takes what is known of its times and replays;
+ * if both have, the figures, too. All else of the settings is the same. */
 void common_plans_take_known(common_plans *c, common_plans *from);
 
-/* From now on the replays of the first iteration, which is compiled, are kept for other settings. */
+/* From now on the replays of the first iteration, which is compiled, and the figures are kept for other
+ * settings. */
 void common_plans_keep_first(common_plans *c);
 
 /* A rank's first iteration in a device with so much memory; NULL: it is not kept. */

@@ -1,6 +1,7 @@
 #include "sim/predict/setting_run.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "sim/base/parallel.h"
 #include "sim/base/units.h"
@@ -139,6 +140,13 @@ static const plan_site *site_at(const plan *p, uint32_t rank, uint32_t at_op)
   const plan_op *o = &r->ops.items[at_op];
   if (o->site != 0 || o->kind != OP_ALLOC) return &p->sites.items[o->site];
   return &p->sites.items[p->tensors.items[r->buffers.items[o->arg].tensor].site];
+}
+
+static void take_groups(rank_prediction *out, const compilation *c, uint32_t rank)
+{
+  out->groups = c->groups[rank];
+  out->offloaded_groups = c->offloaded_groups[rank];
+  assert(out->offloaded_groups <= out->groups);
 }
 
 static void take_memory_in_order(rank_prediction *out, const replay_result *r)
@@ -289,9 +297,8 @@ static bool replay_kind(turn *t, iteration_kind kind, const replay_options *opti
   setting_run *r = t->run;
   const compilation *c = &r->common->compiled[kind];
   rank_prediction *out = &r->predicted[kind].ranks[rank];
-  *out =
-      (rank_prediction){ .groups = c->groups[rank], .offloaded_groups = c->offloaded_groups[rank] };
-  assert(out->offloaded_groups <= out->groups);
+  *out = (rank_prediction){ 0 };
+  take_groups(out, c, rank);
   if (r->curves != NULL && kind == ITERATION_STEADY) keep_curve(t, rank);
   replay_result memory =
       kind == ITERATION_WARMUP
@@ -554,6 +561,48 @@ static bool take_turns(turn *t, diag *d)
   return true;
 }
 
+/* ---- figures that are known ---- */
+
+/* Those of settings with the same plans, unless the run is asked for more. */
+static known_figures *known_of(const setting_run *r)
+{
+  bool more =
+      r->plans != NULL || r->verifies || r->steady_alone || r->explains_peaks || r->curves != NULL;
+  return more ? NULL : &r->common->figures[r->settings->software.expandable_segments];
+}
+
+static void copy_ranks(iteration_prediction *to, const iteration_prediction *from, uint32_t ranks)
+{
+  to->step_ps = from->step_ps;
+  memcpy(to->ranks, from->ranks, ranks * sizeof *to->ranks);
+}
+
+static bool recall_figures(setting_run *r, uint32_t ranks)
+{
+  const known_figures *known = known_of(r);
+  if (known == NULL || known->of == NULL || known->capacity_bytes != r->capacity_bytes)
+    return false;
+  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
+    copy_ranks(&r->predicted[kind], &known->of[kind], ranks);
+    for (uint32_t i = 0; i < ranks; i++)
+      take_groups(&r->predicted[kind].ranks[i], &r->common->compiled[kind], i);
+  }
+  return true;
+}
+
+static void keep_figures(const setting_run *r, uint32_t ranks)
+{
+  known_figures *known = known_of(r);
+  bool kept = r->common->first[r->settings->software.expandable_segments] != NULL;
+  if (!kept || known == NULL || known->of != NULL) return;
+  known->capacity_bytes = r->capacity_bytes;
+  known->of = ARENA_ARRAY(&known->memory, iteration_prediction, ITERATION_KINDS);
+  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
+    known->of[kind].ranks = ARENA_ARRAY(&known->memory, rank_prediction, ranks);
+    copy_ranks(&known->of[kind], &r->predicted[kind], ranks);
+  }
+}
+
 bool setting_run_predict(setting_run *r, arena *a, diag *d)
 {
   uint32_t ranks = (uint32_t)r->settings->parallel.pipeline_model_parallel_size;
@@ -570,8 +619,9 @@ bool setting_run_predict(setting_run *r, arena *a, diag *d)
     t.in_order[kind] = ARENA_ARRAY(a, replay_result, ranks);
     r->predicted[kind].ranks = ARENA_ARRAY(a, rank_prediction, ranks);
   }
-  bool ok =
-      common_plans_compile_both(r->common, r->settings, r->threads, a, d) && take_turns(&t, d);
+  bool ok = common_plans_compile_both(r->common, r->settings, r->threads, a, d) &&
+            (recall_figures(r, ranks) || take_turns(&t, d));
+  if (ok) keep_figures(r, ranks);
   for (int kind = 0; kind < ITERATION_KINDS; kind++) {
     for (uint32_t i = 0; i < ranks; i++)
       ARRAY_FREE(&t.holds[kind][i]);

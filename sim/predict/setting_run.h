@@ -7,6 +7,7 @@
  *     replay         first  ->  steady ...   by rank: the second begins with what the first leaves
  *
  * Where nothing depends on another, threads work side by side. Results do not depend on their number.
+ * If another setting with the same plans has been predicted, its figures are taken instead.
  */
 #ifndef OFFSIM_SIM_PREDICT_SETTING_RUN_H
 #define OFFSIM_SIM_PREDICT_SETTING_RUN_H

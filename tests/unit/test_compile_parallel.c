@@ -1,8 +1,8 @@
 /*
- * Ranks that are compiled side by side, and iterations and settings that share what is lowered: the plan is
- * that of one thread, one iteration and one setting, row by row, and so is the error.
+ * Ranks that are compiled side by side, and iterations that share what is lowered: the plan is that of one
+ * thread and one iteration, row by row, and so is the error.
  */
-#include "sim/predict/recent_plans.h"
+#include "sim/predict/common_plans.h"
 #include "tests/unit/same_repeats.h"
 #include "tests/unit/small_runs.h"
 
@@ -136,72 +136,6 @@ static void test_common_plans(void **state)
     }
 }
 
-#define BOTH "[core_attn, attn_proj]"
-static const struct {
-  const char *offload;
-  bool same_chunks, same_first; /* as the row before */
-} amounts[] = {
-  { BOTH, false, false },
-  { BOTH ", activation_offload_fraction: 0.5", true, true },
-  { BOTH ", delta_offload_bytes_across_pp_ranks: 65536", true, true },
-  { BOTH ", activation_offload_fraction: 0.0", true, false },
-  { BOTH ", min_offloaded_tensor_size: 0", true, false },
-  { BOTH ", fine_grained_offloading_max_inflight_offloads: 1", true, false },
-  { BOTH ", activation_gpu_limit: 1", true, false },
-  { BOTH ", max_fwd_stash_size: 1", true, false },
-  { BOTH ", planned_device_bytes: 1048576", true, false },
-  { "[core_attn]", false, false },
-};
-
-static recent_run *find_amount(recent_plans *r, const char *offload)
-{
-  recent_run *own = recent_run_new();
-  arena *a = &own->memory;
-  const char *changes = arena_printf(
-      a,
-      SMALL_PIPELINE(
-          "4", "") "offload: {fine_grained_activation_offloading: true, offload_modules: %s}\n",
-      offload);
-  own->settings = *small_settings(SMALL_DENSE, changes, a);
-  return recent_plans_find(r, own);
-}
-
-static void assert_compiled_alone(const recent_run *run)
-{
-  arena a = { 0 };
-  diag d = { .quiet = true };
-  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
-    compilation alone;
-    assert_true(compile(&alone, &run->settings, (iteration_kind)kind, &a, &d));
-    assert_same(&alone, &run->plans.compiled[kind]);
-    compilation_release(&alone);
-  }
-  arena_release(&a);
-}
-
-/* The settings before are gone when the next ones work with their chunks and first iteration. */
-static void test_recent_plans(void **state)
-{
-  (void)state;
-  arena a = { 0 };
-  recent_plans *recent = recent_plans_new(1, &a);
-  const lowered_rank *chunks = NULL;
-  const rank_plan *first = NULL;
-  for (size_t i = 0; i < sizeof amounts / sizeof *amounts; i++) {
-    recent_run *run = find_amount(recent, amounts[i].offload);
-    assert_non_null(run);
-    assert_compiled_alone(run);
-    assert_int_equal(run->plans.lowered.ranks == chunks, amounts[i].same_chunks);
-    assert_int_equal(run->plans.compiled[ITERATION_WARMUP].plan.ranks == first,
-                     amounts[i].same_first);
-    chunks = run->plans.lowered.ranks;
-    first = run->plans.compiled[ITERATION_WARMUP].plan.ranks;
-    recent_plans_keep(recent, run, run, true);
-  }
-  recent_plans_release(recent);
-  arena_release(&a);
-}
-
 /* Ranks 1 to 3 stop; one thread would come no further than rank 1. */
 static const char stopping[] =
     SMALL_PIPELINE("4", "") "offload: {fine_grained_activation_offloading: true, "
@@ -239,10 +173,10 @@ static void test_common_error(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_same_plan),    cmocka_unit_test(test_shared_lowering),
-    cmocka_unit_test(test_common_plans), cmocka_unit_test(test_recent_plans),
-    cmocka_unit_test(test_same_error),   cmocka_unit_test(test_common_error)
-  };
+  const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_plan),
+                                      cmocka_unit_test(test_shared_lowering),
+                                      cmocka_unit_test(test_common_plans),
+                                      cmocka_unit_test(test_same_error),
+                                      cmocka_unit_test(test_common_error) };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
