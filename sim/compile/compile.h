@@ -24,6 +24,8 @@ typedef struct compilation {
   uint32_t *copied_turns;    /* [plan.rank_count]: turns of the schedule that were not walked */
 } compilation;
 
+/* The settings are resolved. What the compilation refers to is in `a`, which must outlive it, or is the
+ * settings'. False after a diag error. Release it in either case. */
 bool compile(compilation *c, const settings *s, iteration_kind iteration, arena *a, diag *d);
 /* The same plan, with ranks compiled side by side on up to `threads` threads. */
 bool compile_in_parallel(compilation *c, const settings *s, iteration_kind iteration,

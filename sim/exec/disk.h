@@ -25,11 +25,16 @@ typedef struct exec_disk {
   } free; /* ranges that were returned */
 } exec_disk;
 
-/* Allocates space for a file. All return false after a diag with folder, bytes and reason. */
+/* Sizes and places are bytes. What returns bool returns false after a diag refusal with folder, bytes and
+ * reason. */
+
+/* Allocates space for a file, from *at on. */
 bool disk_take(exec_disk *k, int64_t bytes, int64_t *at, diag *d);
+/* Returns the space that disk_take has allocated there. */
 void disk_give(exec_disk *k, int64_t at, int64_t bytes);
 bool disk_write(exec_disk *k, int64_t at, const void *from, int64_t bytes, diag *d);
 bool disk_read(exec_disk *k, int64_t at, void *to, int64_t bytes, diag *d);
+/* Closes the file, which is then gone. */
 void disk_release(exec_disk *k);
 
 #endif

@@ -34,6 +34,7 @@ typedef struct stage {
   stream_use *uses;
 } stage;
 
+/* Of pipeline rank `number`; its arrays are in `a`, and the plan must outlive it. */
 stage stage_new(const plan *p, uint32_t number, arena *a);
 
 static inline const plan_op *stage_op(const stage *s, uint32_t op)

@@ -9,6 +9,7 @@
 #include "sim/config/settings.h"
 #include "sim/plan/plan.h"
 
+/* Ranks that share a layer by tensor parallelism. */
 int64_t size_tp(const settings *s);
 /* Positions of this rank: seq_length / cp. */
 int64_t size_sequence(const settings *s);
@@ -30,6 +31,7 @@ int64_t size_window(const settings *s, int32_t layer);
 dtype model_dtype(const settings *s);
 /* The type of the residual stream: DTYPE_FP32 with fp32_residual_connection. */
 dtype residual_dtype(const settings *s);
+/* Layers are Transformer Engine's. */
 bool uses_te(const settings *s);
 /* software.container was released in this month or later. */
 bool image_is_from(const settings *s, int year, int month);

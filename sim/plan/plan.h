@@ -369,6 +369,7 @@ void plan_call_views(plan *p, plan_call *call, const plan_view *views, uint32_t 
 /* The view of an op's operand number `i`, counting reads, then writes; and its row in plan.views. */
 plan_view plan_op_view(const plan *p, const plan_op *o, uint32_t i);
 uint32_t plan_op_view_row(const plan *p, const plan_op *o, uint32_t i);
+/* Elements that a view which is not whole sees, and their bytes; an element that it repeats counts again. */
 int64_t view_elements(const plan_view *v);
 int64_t bytes_of_view(const plan_view *v);
 /* Whether the elements are contiguous. */
@@ -388,7 +389,7 @@ typedef struct byte_range {
 bool plan_view_bytes(const plan_view *v, byte_range *bytes);
 
 typedef enum buffer_side { ANY_SIDE, ON_DEVICE, ON_HOST, ON_DISK } buffer_side;
-buffer_side class_side(buffer_class of);
+buffer_side class_side(buffer_class of); /* never ANY_SIDE */
 
 /* Whether PyTorch's allocator has the buffer. Inline because every replay asks for each of its requests. */
 static inline bool buffer_is_allocated(const plan_buffer *b)
@@ -484,13 +485,14 @@ static inline int64_t copy_bytes(const plan *p, const rank_plan *r, const plan_o
   return o->arg == 0 || part->whole ? copy_host_buffer(r, o)->bytes : bytes_of_view(part);
 }
 
+/* Names as in a plan's text. They are never freed. */
 const char *op_name(op_kind kind);
 const char *stream_name(plan_stream stream);
 /* ... as this plan's text calls it. */
 const char *plan_stream_name(const plan *p, plan_stream stream);
 const char *class_name(buffer_class of);
 const char *dtype_name(dtype type);
-int64_t dtype_bytes(dtype type);
+int64_t dtype_bytes(dtype type); /* of an element */
 const char *group_name(comm_group group);
 const char *mark_name(mark_kind kind);
 const char *kernel_name(kernel_kind kind);

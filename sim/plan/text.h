@@ -52,7 +52,8 @@ void plan_print_buffer(FILE *out, const plan *p, uint32_t rank, uint32_t buffer)
 
 /*
  * Reads the call at the beginning of `text`, in the form of a plan's line: "gemm bf16 m=4096 ...
- * 62914560 bytes". *rest is the text after it. `at` is the place of the text in its file.
+ * 62914560 bytes". *rest is the text after it. `at` is the place of the text in its file. The call's
+ * operands are whole. False after a diag error; *rest is then of no use.
  */
 bool plan_parse_call(plan_call *call, const char *text, source_pos at, const char **rest, diag *d);
 

@@ -42,11 +42,16 @@
 /* Bytes of one cuBLAS workspace. */
 int64_t cublas_workspace_bytes(const settings *s, int compute_capability);
 
+/* Each records what the rank allocates, in the order of allocation. */
+
 /* Transformer Engine's user buffers, before the model: sim/graph/user_buffers.h. */
 void write_user_buffers(static_writer *w);
+/* Small tensors that are made with the model. */
 void write_build_tensors(static_writer *w);
+/* What the first forward takes and keeps, and then the first backward. */
 void write_forward_workspaces(static_writer *w);
 void write_backward_workspaces(static_writer *w);
+/* What a step leaves of its activations. */
 void write_retained(static_writer *w);
 
 #endif

@@ -49,11 +49,14 @@ typedef struct step_writer {
   pair_state pair;
 } step_writer;
 
+/* Adds the transfer to the exchange, which has none of the kind. */
 void want(exchange *e, transfer_kind kind, work_item item);
+/* The step that posted it, NO_STEP: none. */
 uint32_t handle_of(const handles *h, transfer_kind kind);
 
 void write_run(step_writer *w, step_kind kind,
                work_item item); /* FORWARD, BACKWARD, RELEASE_OUTPUT */
+/* Waits for what step `target` has posted. */
 void write_wait(step_writer *w, uint32_t target);
 
 /* A pair of runs: their beginnings with the exchanges between them, then LAYERS; FINISH closes

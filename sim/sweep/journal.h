@@ -13,9 +13,10 @@
 #include "sim/sweep/row_text.h"
 
 typedef struct journal {
-  const char *path, *sweep;
+  const char *path;  /* the caller's */
+  const char *sweep; /* its fingerprint */
   row_format format;
-  int descriptor;
+  int descriptor; /* -1: closed */
 } journal;
 
 /* The fingerprint of a sweep: 16 hexadecimal digits. */
@@ -27,8 +28,9 @@ const char *sweep_fingerprint(const settings *given, const machine *m, arena *a)
  * it is in use, or of another sweep. Close it in either case. */
 bool journal_open(journal *j, const char *path, const sweep *w, bool *done, sweep_take *take,
                   void *to, arena *a, diag *d);
+/* Appends a line, at once. False after a diag error: it cannot be written. */
 bool journal_add(const journal *j, const sweep_row *row, diag *d);
-/* Waits until the disk has what was added. */
+/* Waits until the disk has what was added. False after a diag error. */
 bool journal_sync(const journal *j, diag *d);
 void journal_close(journal *j);
 

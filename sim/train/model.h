@@ -30,7 +30,7 @@ const train_home *parameter_home(const train_parameter *p, model_kind kind);
 /* The trained tensors. `parameters` is indexed by rank. */
 train_model model_of(const exec_layout *layout, const train_parameter_list *parameters, arena *a);
 
-/* Gathers all ranks' parts of a kind. False: two ranks differ, and *finding says where. */
+/* Gathers all ranks' parts of a kind. False: two ranks differ, and *finding, in `a`, says where. */
 bool model_gather(train_model *m, model_kind kind, const execution *e, const plan *p,
                   const exec_layout *layout, const train_parameter_list *parameters,
                   const char **finding, arena *a);
@@ -38,7 +38,8 @@ bool model_gather(train_model *m, model_kind kind, const execution *e, const pla
 /* Of all tensors in order: name and bytes of each. */
 exec_fingerprint model_fingerprint(const train_model *m, model_kind kind);
 exec_fingerprint tensor_fingerprint(const model_tensor *t, model_kind kind);
-int64_t tensor_count(const model_tensor *t);
+int64_t tensor_count(const model_tensor *t); /* elements */
+/* Element `i`, by rows. */
 double tensor_value(const model_tensor *t, model_kind kind, int64_t i);
 
 /* Square root of the sum of all squares, in double, tensor by tensor, elements ascending. */

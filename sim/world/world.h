@@ -32,6 +32,8 @@ world world_of(void);
 uint32_t world_owner(uint32_t rank, uint32_t ranks);
 bool world_has(uint32_t rank, uint32_t ranks);
 
+/* An error of MPI in any call below ends all processes. */
+
 /* Broadcasts `data` of process `from` to all. One thread of a process at a time. */
 void world_broadcast(void *data, int64_t bytes, uint32_t from);
 /* Replaces numbers by their sums over all processes. */
@@ -45,11 +47,11 @@ void world_add(int64_t *numbers, uint32_t count);
  * call it in the same order. Messages have up to 2^31 - 1 bytes. */
 typedef struct world_communicator world_communicator;
 
-/* Only its processes call it; `tag` distinguishes communicators that are created at the same
- * time. */
+/* Of the processes with these numbers, which alone call it; `tag` distinguishes communicators that are
+ * created at the same time. The caller deletes it, before world_close. */
 world_communicator *world_communicator_new(const uint32_t *processes, uint32_t count, uint32_t tag);
 void world_communicator_delete(world_communicator *c);
-/* Gathers `bytes` of each, one after the other. */
+/* Gathers `bytes` of each, one after the other, into `all`, which has room for them. */
 void world_gather(world_communicator *c, const void *own, int64_t bytes, void *all);
 
 typedef struct world_message {
@@ -58,6 +60,7 @@ typedef struct world_message {
   void *data;
   int64_t bytes;
 } world_message;
+/* Sends and receives all of them at once, and returns when all have ended. */
 void world_exchange(world_communicator *c, const world_message *messages, uint32_t count);
 
 #endif
