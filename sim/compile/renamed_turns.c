@@ -12,32 +12,20 @@ typedef struct comparison {
   renamed_turns *names;
 } comparison;
 
-static id_array names_new(uint32_t count)
-{
-  id_array ids = { 0 };
-  if (count > 0) memset(ARRAY_EXTEND(&ids, count), 0xff, count * sizeof *ids.items);
-  return ids;
-}
-
 static renaming renaming_new(uint32_t fresh, uint32_t next)
 {
   assert(fresh <= next);
   return (renaming){ .fresh = fresh,
                      .growth = next - fresh,
-                     .later = names_new(fresh),
-                     .earlier = names_new(next),
-                     .used = names_new(next) };
+                     .later = ids_new(fresh),
+                     .earlier = ids_new(next),
+                     .used = ids_new(next) };
 }
 
-/* One to one: each id has one later and one earlier id. */
 static bool meet(renaming *r, uint32_t before, uint32_t now)
 {
   assert(before < r->later.count && now < r->earlier.count);
-  if (r->later.items[before] == now) return true;
-  if (r->later.items[before] != NO_ID || r->earlier.items[now] != NO_ID) return false;
-  r->later.items[before] = now;
-  r->earlier.items[now] = before;
-  return true;
+  return ids_meet(r->earlier.items, r->later.items, now, before);
 }
 
 /* The turns find the same buffer but for its name. */

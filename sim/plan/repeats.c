@@ -80,9 +80,9 @@ static uint32_t op_of_mark(const op_array *ops, uint32_t mark)
 
 /* ---- how far the ops repeat --------------------------------------------------------------------- */
 
-/* Renaming of ids: `earlier` of a later id, and back. */
+/* See ids_meet. */
 typedef struct renaming {
-  uint32_t *earlier, *later; /* NO_ID: not yet met */
+  uint32_t *earlier, *later;
 } renaming;
 
 typedef struct comparison {
@@ -95,18 +95,9 @@ typedef struct comparison {
   bool knows_recorded, knows_messages;
 } comparison;
 
-/* One to one: each id has one earlier and one later id. False: one of them has another. */
-static bool meet(renaming *r, uint32_t now, uint32_t before)
-{
-  if (r->earlier[now] != NO_ID || r->later[before] != NO_ID) return false;
-  r->earlier[now] = before;
-  r->later[before] = now;
-  return true;
-}
-
 static inline bool rename_event(comparison *c, uint32_t now, uint32_t before)
 {
-  return c->events.earlier[now] == before || meet(&c->events, now, before);
+  return ids_meet(c->events.earlier, c->events.later, now, before);
 }
 
 /* The first growth is that of all. */
@@ -128,7 +119,8 @@ static inline bool rename_buffer(comparison *c, uint32_t now, uint32_t before)
 {
   const plan_buffer *buffers = c->rank->buffers.items;
   return c->buffers.earlier[now] == before ||
-         (meet(&c->buffers, now, before) && buffer_repeats(&buffers[now], &buffers[before]));
+         (ids_meet(c->buffers.earlier, c->buffers.later, now, before) &&
+          buffer_repeats(&buffers[now], &buffers[before]));
 }
 
 static inline bool takes_same(comparison *c, uint32_t now, uint32_t before)
@@ -222,7 +214,7 @@ static uint32_t count_repeating_ops(comparison *c, const plan_op *now, int step,
   return count;
 }
 
-static id_array ids_new(uint32_t count)
+id_array ids_new(uint32_t count)
 {
   id_array ids = { 0 };
   if (count > 0) memset(ARRAY_EXTEND(&ids, count), 0xff, count * sizeof *ids.items);

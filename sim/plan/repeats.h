@@ -44,6 +44,20 @@ uint32_t buffers_before(const rank_plan *r, uint32_t at);
 /* The same of events, which are numbered in the order in which ops record them. */
 uint32_t events_before(const rank_plan *r, uint32_t at);
 
+/* `count` times NO_ID; the caller frees the array. */
+id_array ids_new(uint32_t count);
+
+/* Renames one to one: `before` is in the place of `now` a turn earlier. False: one of them has another name.
+ * `earlier` and `later`: the names so far, NO_ID: none. */
+static inline bool ids_meet(uint32_t *earlier, uint32_t *later, uint32_t now, uint32_t before)
+{
+  if (earlier[now] == before) return true;
+  if (earlier[now] != NO_ID || later[before] != NO_ID) return false;
+  earlier[now] = before;
+  later[before] = now;
+  return true;
+}
+
 static inline uint32_t earlier_id(const id_array *earlier, uint32_t growth, uint32_t id)
 {
   return id < earlier->count ? earlier->items[id] : id - growth;
