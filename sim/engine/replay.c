@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
-#include "sim/memory/allocator_blocks.h"
-#include "sim/memory/caching_allocator.h"
+#include "sim/memory/caching_allocator_steps.h"
 #include "sim/memory/pinned_pool.h"
 #include "sim/plan/repeats.h"
 
@@ -427,23 +426,31 @@ static SELDOM void note_driver(pass *p, const memory_op *m, allocator_status sta
 static void take_back_on_clock(pass *p, const memory_op *m)
 {
   clock_events *e = &p->r->events;
-  assert(e->op == op_of(p, m) && e->times != NULL);
-  if (e->soonest_ps <= e->origin_ps + op_start_ps(e->times, op_of(p, m))) {
+  assert(e->times != NULL);
+  e->op = op_of(p, m);
+  if (e->soonest_ps <= e->origin_ps + op_start_ps(e->times, e->op)) {
     e->soonest_ps = INT64_MAX;
     caching_allocator_poll(p->r->on_clock);
   }
   if (p->r->options.one_allocator) p->out.parted |= p->on_clock_stats->waiting_bytes != 0;
 }
 
-static inline void take_block(pass *p, const memory_op *m)
+/* The driver may be asked. Not inline, so that the others save few registers; not cold, since expandable
+ * segments take each block in this way. */
+static __attribute__((noinline)) void take_slowly(pass *p, const memory_op *m)
 {
-  p->r->events.op = op_of(p, m);
-  if (p->on_clock_stats->waiting_bytes != 0) take_back_on_clock(p, m);
   allocator_status status =
-      caching_allocator_take(p->r->on_clock, m->bin, m->bytes, op_of(p, m), &p->blocks[m->buffer]);
+      allocator_take_slowly(p->r->on_clock, m->bin, m->bytes, op_of(p, m), &p->blocks[m->buffer]);
   if (status == ALLOCATOR_NEEDS_EVENTS) status = ask_again(p, m);
   if (status != ALLOCATOR_OK || p->on_clock_stats->driver_allocs != p->driver_allocs)
     note_driver(p, m, status);
+}
+
+static inline void take_block(pass *p, const memory_op *m)
+{
+  if (p->on_clock_stats->waiting_bytes != 0) take_back_on_clock(p, m);
+  if (!allocator_take_quickly(p->r->on_clock, m->bin, m->bytes, op_of(p, m), &p->blocks[m->buffer]))
+    take_slowly(p, m);
 }
 
 static inline void take_on_clock(pass *p, const memory_op *m)
@@ -493,7 +500,7 @@ static inline void return_on_clock(pass *p, const memory_op *m)
   if (m->use_count > 0)
     return_marked(p, m);
   else
-    caching_allocator_free(p->r->on_clock, *block);
+    allocator_free(p->r->on_clock, *block);
   *block = NOT_ALIVE;
 }
 

@@ -7,30 +7,9 @@
 #include "sim/base/array.h"
 #include "sim/base/diag.h"
 #include "sim/base/units.h"
-#include "sim/memory/allocator_blocks.h"
+#include "sim/memory/caching_allocator_steps.h"
 
 #define REQUEST_LIMIT_BYTES (INT64_C(1) << 50)
-
-/* A freed block that waits for `event` of one stream. */
-typedef struct waiting_event {
-  uint32_t event;
-  uint32_t block;
-} waiting_event;
-
-/* First in, first out; the `head` first items are done. */
-typedef struct event_queue {
-  waiting_event *items;
-  uint32_t count, capacity;
-  uint32_t head;
-} event_queue;
-
-struct caching_allocator {
-  block_store store;
-  allocator_stats stats;
-  allocator_options options;
-  uint32_t waiting_streams; /* bit s: queues[s] is not empty */
-  event_queue queues[ALLOCATOR_MAX_STREAMS];
-};
 
 static caching_allocator *zeroed(void)
 {
@@ -69,18 +48,6 @@ void caching_allocator_delete(caching_allocator *a)
   free(a);
 }
 
-/* ---- counting ---- */
-
-static inline void count_take(allocator_stats *s, int64_t bytes, uint32_t at)
-{
-  int64_t allocated_bytes = s->allocated.current_bytes += bytes;
-  if (allocated_bytes > s->allocated.peak_bytes) {
-    s->allocated.peak_bytes = allocated_bytes;
-    s->allocated_peak_at = at;
-  }
-  s->active_peak_bytes = max_i64(s->active_peak_bytes, allocated_bytes + s->waiting_bytes);
-}
-
 static void copy_driver_counts(caching_allocator *a)
 {
   a->stats.reserved = a->store.reserved;
@@ -91,18 +58,12 @@ static void copy_driver_counts(caching_allocator *a)
   assert(a->stats.reserved.current_bytes <= a->options.capacity_bytes);
 }
 
-static inline bool is_record(const caching_allocator *a, uint32_t block)
+static bool is_record(const caching_allocator *a, uint32_t block)
 {
   return block != BLOCK_NONE && block < a->store.blocks.count;
 }
 
 /* ---- events ---- */
-
-static inline void return_block(caching_allocator *a, uint32_t b)
-{
-  assert(a->store.blocks.items[b].event_count == 0 && "no stream reads it");
-  block_put_free(&a->store, b);
-}
 
 static void take_back_one(caching_allocator *a, uint32_t b)
 {
@@ -112,7 +73,7 @@ static void take_back_one(caching_allocator *a, uint32_t b)
   if (--v->event_count != 0) return;
   a->stats.waiting_bytes -= v->size_bytes;
   assert(a->stats.waiting_bytes >= 0);
-  return_block(a, b);
+  block_put_free(&a->store, b);
 }
 
 static inline bool head_is_done(const caching_allocator *a, uint32_t stream)
@@ -160,19 +121,6 @@ uint32_t caching_allocator_pending(const caching_allocator *a)
 
 /* ---- requests ---- */
 
-/* Of a FREE block that is in no list: the rest is cut off, or stays its tail. */
-static inline allocator_status give_out(caching_allocator *a, uint32_t b, int64_t size_bytes,
-                                        uint32_t at, uint32_t *block)
-{
-  bool is_cut = block_use(&a->store, b, size_bytes);
-  int64_t block_bytes = size_bytes + a->store.blocks.items[b].tail_bytes;
-
-  count_take(&a->stats, block_bytes, at);
-  *block = b;
-  if (is_cut) block_cut_off_rest(&a->store, b, size_bytes);
-  return ALLOCATOR_OK;
-}
-
 static uint32_t from_driver(caching_allocator *a, uint32_t bin, int64_t size_bytes)
 {
   uint32_t b = block_take_from_driver(&a->store, bin, size_bytes);
@@ -187,29 +135,24 @@ static allocator_status take_after_emptying(caching_allocator *a, uint32_t bin, 
   a->stats.retries++;
   block_store_empty_cache(&a->store);
   uint32_t b = from_driver(a, bin, size_bytes);
-  return b == BLOCK_NONE ? ALLOCATOR_OUT_OF_MEMORY : give_out(a, b, size_bytes, at, block);
+  if (b == BLOCK_NONE) return ALLOCATOR_OUT_OF_MEMORY;
+  allocator_give_out(a, b, size_bytes, at, block);
+  return ALLOCATOR_OK;
 }
 
-/* Called last, so that the callers save few registers. */
-#define NOT_INLINE __attribute__((noinline))
-
-static NOT_INLINE allocator_status take_slowly(caching_allocator *a, uint32_t bin,
-                                               int64_t size_bytes, uint32_t at, uint32_t *block)
+allocator_status allocator_take_slowly(caching_allocator *a, uint32_t bin, int64_t size_bytes,
+                                       uint32_t at, uint32_t *block)
 {
+  block_store_reach(&a->store, bin);
   uint32_t b = block_take_fit(&a->store, bin, size_bytes);
   *block = ALLOCATOR_NO_BLOCK;
   if (b == BLOCK_NONE) b = from_driver(a, bin, size_bytes);
-  if (b != BLOCK_NONE) return give_out(a, b, size_bytes, at, block);
+  if (b != BLOCK_NONE) {
+    allocator_give_out(a, b, size_bytes, at, block);
+    return ALLOCATOR_OK;
+  }
   if (a->waiting_streams != 0) return ALLOCATOR_NEEDS_EVENTS;
   return take_after_emptying(a, bin, size_bytes, at, block);
-}
-
-/* The pool's first request, or the segments are expandable. */
-static NOT_INLINE allocator_status take_with_care(caching_allocator *a, uint32_t bin,
-                                                  int64_t size_bytes, uint32_t at, uint32_t *block)
-{
-  block_store_reach(&a->store, bin);
-  return take_slowly(a, bin, size_bytes, at, block);
 }
 
 static inline uint32_t bin_of(uint32_t stream, int64_t size_bytes)
@@ -232,18 +175,9 @@ allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
   *block = ALLOCATOR_NO_BLOCK;
   if (size_bytes == 0) return ALLOCATOR_OK;
   caching_allocator_poll(a);
-  return caching_allocator_take(a, bin_of(stream, size_bytes), size_bytes, 0, block);
-}
-
-allocator_status caching_allocator_take(caching_allocator *a, uint32_t bin, int64_t size_bytes,
-                                        uint32_t at, uint32_t *block)
-{
-  uint32_t b;
-  assert(size_bytes > 0);
-  if (bin >= a->store.quick_bins) return take_with_care(a, bin, size_bytes, at, block);
-  if (!block_take_first(&a->store, bin, size_bytes, &b))
-    return take_slowly(a, bin, size_bytes, at, block);
-  return give_out(a, b, size_bytes, at, block);
+  uint32_t bin = bin_of(stream, size_bytes);
+  if (allocator_take_quickly(a, bin, size_bytes, 0, block)) return ALLOCATOR_OK;
+  return allocator_take_slowly(a, bin, size_bytes, 0, block);
 }
 
 allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint32_t stream,
@@ -259,21 +193,9 @@ allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint
 
 /* ---- frees ---- */
 
-/* Returns the bytes. */
-static inline int64_t count_free(caching_allocator *a, const memory_block *v)
-{
-  assert(v->state == BLOCK_USED);
-  a->stats.allocated.current_bytes -= v->size_bytes;
-  assert(a->stats.allocated.current_bytes >= 0);
-  return v->size_bytes;
-}
-
 void caching_allocator_free(caching_allocator *a, uint32_t block)
 {
-  if (block == ALLOCATOR_NO_BLOCK) return;
-  assert(is_record(a, block));
-  count_free(a, &a->store.blocks.items[block]);
-  return_block(a, block);
+  allocator_free(a, block);
 }
 
 static void push_event(event_queue *q, waiting_event e)
@@ -310,13 +232,12 @@ void caching_allocator_free_after(caching_allocator *a, uint32_t block, const al
                                   uint32_t use_count)
 {
   if (block == ALLOCATOR_NO_BLOCK) return;
-  assert(is_record(a, block));
-  int64_t bytes = count_free(a, &a->store.blocks.items[block]);
+  int64_t bytes = allocator_count_free(a, block);
   if (!a->options.return_at_once && wait_for_uses(a, block, uses, use_count)) {
     a->store.blocks.items[block].state = BLOCK_WAITING;
     a->stats.waiting_bytes += bytes;
   } else {
-    return_block(a, block);
+    block_put_free(&a->store, block);
   }
 }
 

@@ -92,9 +92,8 @@ typedef struct allocator_stats {
   int64_t waiting_bytes;       /* freed, but a stream still uses them */
   int64_t active_peak_bytes;   /* of allocated and waiting together: `live` */
   allocator_measure reserved;  /* segments, or mapped granules */
-  uint32_t
-      allocated_peak_at;  /* the request that reached it, as caching_allocator_take numbers it */
-  uint64_t driver_allocs; /* segments taken, or calls that mapped granules */
+  uint32_t allocated_peak_at;  /* the request that reached it */
+  uint64_t driver_allocs;      /* segments taken, or calls that mapped granules */
   uint64_t driver_frees;
   uint64_t retries; /* requests that the driver refused at first */
 } allocator_stats;
@@ -135,11 +134,6 @@ allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
  * ALLOCATOR_NEEDS_EVENTS. */
 allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint32_t stream,
                                                       int64_t request_bytes, uint32_t *block);
-
-/* The same without a look at events, with what several replays of a request work out once: `size_bytes` > 0,
- * rounded, and its bin (free_bins.h). `at`: the caller's number of the request, 0 for others. */
-allocator_status caching_allocator_take(caching_allocator *a, uint32_t bin, int64_t size_bytes,
-                                        uint32_t at, uint32_t *block);
 
 void caching_allocator_free(caching_allocator *a, uint32_t block);
 
