@@ -1,4 +1,4 @@
-/* Settings that can change memory or time and are predicted without that: a note for each. */
+/* Settings that can change memory or time and do not: not modelled, or turned off. A note for each. */
 #include "sim/config/resolve/steps.h"
 
 /* Where sim/model/megatron/experts.c finds something to stash. */
@@ -24,6 +24,9 @@ void note_unmodelled(const settings *s, diag *d)
 
   note(s, d, p->context_parallel_size > 1 && has_choice(&p->cp_comm_type, CP_A2A_P2P),
        KEY_parallel_cp_comm_type, "a2a+p2p is not modelled; predicted as p2p");
+  note(s, d, p->tp_comm_overlap && s->model.multi_latent_attention, KEY_parallel_tp_comm_overlap,
+       "the first projections of multi_latent_attention turn it off for all layers, as in "
+       "Megatron-LM; its user buffers remain");
   note(s, d, s->model.position_embedding_type == POSITIONS_RELATIVE,
        KEY_model_position_embedding_type, "the bias of relative positions is not modelled");
   note(s, d,
