@@ -6,6 +6,7 @@
 #include "sim/base/units.h"
 #include "sim/compile/kernel_calls.h"
 #include "sim/compile/muon.h"
+#include "sim/graph/sizes.h"
 
 enum { TENSORS_AT_ONCE = OPTIMIZER_TENSORS, STATES = OPTIMIZER_STATES, GROUPS = 4 };
 
@@ -307,4 +308,67 @@ bool optimizer_step_buffers(walk *w, const optimizer_buffers *b, int64_t bytes)
   }
   assert(c.elements_left == 0 && c.bytes_left == 0 && "all bytes are shared out");
   return true;
+}
+
+/* ---- weights in fp8 -------------------------------------------------------------------------- */
+
+static bool casts_rows(const settings *s)
+{
+  const struct training_settings *t = &s->training;
+  bool delayed = t->fp8_recipe == FP8_RECIPE_DELAYED;
+  if (!t->fp8_param_gather || (!delayed && t->fp8_recipe != FP8_RECIPE_TENSORWISE)) return false;
+  return !t->use_precision_aware_optimizer ||
+         (!delayed && t->main_params_dtype == MAIN_PARAMS_FP32);
+}
+
+static uint32_t row_alloc(walk *w, const char *name, dtype type, int64_t elements)
+{
+  assert(elements > 0);
+  *ARRAY_PUSH(&w->plan->tensors) =
+      (plan_tensor){ .name = name, .dtype = (uint8_t)type, .rank = 2, .shape = { 1, elements } };
+  return walk_alloc(w, elements * dtype_bytes(type), w->plan->tensors.count - 1, CLASS_TRANSIENT,
+                    STREAM_COMPUTE);
+}
+
+static uint32_t convert_main(walk *w, uint32_t main, int64_t elements)
+{
+  dtype type = model_dtype(w->settings);
+  uint32_t row = row_alloc(w, "converted_main", type, elements);
+  walk_copy_kernel(w, STREAM_COMPUTE, (walk_operand_view){ main, 0 }, (walk_operand_view){ row, 0 },
+                   w->rank->buffers.items[row].tensor, elements,
+                   elements * (dtype_bytes(DTYPE_FP32) + dtype_bytes(type)));
+  return row;
+}
+
+static void cast_row(walk *w, uint32_t row, uint32_t weight, plan_view shard, int64_t elements)
+{
+  dtype type = model_dtype(w->settings);
+  plan_call call = kernel_call(KERNEL_CAST_TRANSPOSE_ROW, type,
+                               elements * (dtype_bytes(type) + 2 * dtype_bytes(DTYPE_FP8)));
+  uint32_t transposed = row_alloc(w, "transposed_row", DTYPE_FP8, elements);
+  call.dims[0] = elements;
+  plan_call_views(w->plan, &call, (plan_view[]){ whole, shard, whole }, 3);
+  walk_call(w, STREAM_COMPUTE, &call, &row, 1, (uint32_t[]){ weight, transposed }, 2);
+  walk_drop_reference(w, transposed);
+}
+
+void optimizer_cast_weights(walk *w, const optimizer_buffers *b)
+{
+  assert(w->backward_seen);
+  if (!casts_rows(w->settings)) return;
+  const rank_parameters *r = &b->list->rank;
+  stepped_list all = stepped_of(b, w->memory);
+  uint32_t *rows = ARENA_ARRAY(w->memory, uint32_t, all.count), count = 0;
+  for (uint32_t i = 0; i < all.count; i++) {
+    if (all.items[i].elements == 0 || r->list.items[i].type != DTYPE_FP8) continue;
+    assert(all.items[i].main != NO_PARAMETER && "a weight in fp8 has a main parameter");
+    all.items[count++] = all.items[i];
+  }
+  for (uint32_t i = 0; i < count; i++)
+    rows[i] = convert_main(w, b->of_allocation[all.items[i].main], all.items[i].elements);
+  for (uint32_t i = 0; i < count; i++)
+    cast_row(w, rows[i], b->of_weight[all.items[i].parameter],
+             last_elements(r, &all.items[i], DTYPE_FP8), all.items[i].elements);
+  for (uint32_t i = 0; i < count; i++)
+    walk_drop_reference(w, rows[i]);
 }

@@ -25,6 +25,20 @@ typedef struct optimizer_buffers {
  * was emitted. */
 bool optimizer_step_buffers(walk *w, const optimizer_buffers *b, int64_t bytes);
 
+/*
+ * Casts the main parameters of weights in fp8, after their step. Transformer Engine converts all shards to
+ * the model's type, then casts each as a matrix of one row by a quantizer that also makes the transposed
+ * copy, which nothing reads: delayed and tensorwise scaling, on GPUs whose fp8 products need such copies.
+ * The precision-aware optimizer writes weights itself, unless its main parameters are fp32 and the scaling
+ * is not delayed.
+ *
+ * Transformer Engine 2.13: pytorch/tensor/utils.py (_cast_master_weights_to_fp8_delayed_scaling,
+ * _current_scaling), pytorch/csrc/quantizer.cpp (convert_and_update_tensor), common/transpose/
+ * cast_transpose.cu. Megatron-LM d98e8a64: core/optimizer/optimizer_config.py
+ * (use_precision_aware_optimizer_no_fp8_or_ds_fp8).
+ */
+void optimizer_cast_weights(walk *w, const optimizer_buffers *b);
+
 /* Parameters of which this rank steps a part; with Megatron-FSDP, which cuts each of them, all. */
 uint32_t optimizer_tensors(const static_allocation_list *list, arena *a);
 

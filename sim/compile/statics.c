@@ -278,6 +278,8 @@ static void step_in_buffers(walk *w)
     state_chunks_step(w, s->chunks, &b, step_bytes(w));
   else if (!tells_parameters(s) || !optimizer_step_buffers(w, &b, step_bytes(w)))
     step_as_one(w);
+  else
+    optimizer_cast_weights(w, &b);
   if (keeps_experts_on_host(w->settings)) host_experts_step(w, &b);
   if (is_sharded(w)) gradients_gather_weights(w, &s->list, s->buffer);
 }

@@ -14,6 +14,7 @@ typedef enum cost_class {
   COST_MEMORY,
   COST_STRIDED,
   COST_MIXED,
+  COST_ROW_CAST,
   COST_ROTARY,
   COST_HOST
 } cost_class;
@@ -137,6 +138,8 @@ static int64_t kernel_ps(const machine *m, const plan_call *c)
     return roofline_elements_ps(m, m->compute.strided_elements_per_us, c->dims[0], c->bytes);
   case COST_MIXED:
     return roofline_elements_ps(m, m->compute.mixed_elements_per_us, c->dims[0], c->bytes);
+  case COST_ROW_CAST:
+    return roofline_elements_ps(m, m->compute.row_cast_elements_per_us, c->dims[0], c->bytes);
   case COST_ROTARY: return rotary_ps(m, c);
   case COST_HOST: return host_arithmetic_ps(m, c->bytes);
   case COST_MEMORY: break;
@@ -174,6 +177,7 @@ int64_t call_flops(const plan_call *c)
   case COST_HOST:
   case COST_STRIDED:
   case COST_MIXED:
+  case COST_ROW_CAST:
   case COST_ROTARY:
   case COST_MEMORY: break;
   }
@@ -203,6 +207,7 @@ int64_t call_energy_nj(const machine *m, const plan_call *c)
   case COST_HOST: return 0;
   case COST_STRIDED:
   case COST_MIXED:
+  case COST_ROW_CAST:
   case COST_ROTARY:
   case COST_MEMORY: break;
   }
@@ -214,8 +219,8 @@ slowed_kind call_slowed_kind(const plan_call *c)
   static const slowed_kind kinds[] = {
     [COST_GEMM] = SLOWED_PRODUCT, [COST_ATTENTION] = SLOWED_ATTENTION,
     [COST_MEMORY] = SLOWED_KINDS, [COST_STRIDED] = SLOWED_KINDS,
-    [COST_MIXED] = SLOWED_KINDS,  [COST_ROTARY] = SLOWED_KINDS,
-    [COST_HOST] = SLOWED_KINDS
+    [COST_MIXED] = SLOWED_KINDS,  [COST_ROW_CAST] = SLOWED_KINDS,
+    [COST_ROTARY] = SLOWED_KINDS, [COST_HOST] = SLOWED_KINDS
   };
   return c->is_collective ? SLOWED_KINDS : kinds[class_of((kernel_kind)c->kind)];
 }

@@ -225,6 +225,8 @@ typedef enum value_source {
     "rate of kernels that compute each element's address; 0: no limit")                            \
   X(mixed_elements_per_us, 0, 0, +RATE_MEMORY,                                                     \
     "rate of kernels that convert each element's type; 0: no limit")                               \
+  X(row_cast_elements_per_us, 0, 0, +RATE_MEMORY,                                                  \
+    "rate of casts of one row to fp8 with a transposed copy; 0: no limit")                         \
   X(kernel_fixed_ns, 0, NEEDED, -RATE_MEMORY, "start and end of any other kernel on the GPU")
 
 /*                 section    keys */

@@ -13,6 +13,7 @@
  *                  STRIDED     the same, and by its elements, whose addresses are computed one by
  *                              one; dims elements
  *                  MIXED       the same, whose threads convert each element; dims elements
+ *                  ROW_CAST    the same, whose blocks cast a row of a tile and skip the others; dims elements
  *                  ROTARY      the same, of two thirds of the elements; dims tokens heads dim
  *                  HOST        arithmetic of the host's processor, bound by the bytes of host memory
  *                              that it reads and writes
@@ -360,6 +361,8 @@
     expert_bias_grad, expert_bias, NONE) \
   X(QUANTIZE,                 "quantize",                 MEMORY,    "elements experts; columns fp8 copies", "rows of floats to copies in fp8 (sim/plan/fp8_copy.h); experts: whose rows the framework quantises one after the other, 0: at once", \
     quantize, quantize, NONE) \
+  X(CAST_TRANSPOSE_ROW,       "cast_transpose_row",       ROW_CAST,  "elements",    "a matrix of one row to fp8, and the transposed copy", \
+    NONE, NONE, NONE) \
   X(FP8_TRANSPOSE,            "fp8_transpose",            MEMORY,    "elements; columns", "rowwise copies in fp8 to columnwise ones", \
     fp8_transpose, NONE, NONE) \
   X(DEQUANTIZE_8BIT,          "dequantize_8bit",          MEMORY,    "elements; block", "bytes of the dynamic code book, a scale for each block, to floats", \

@@ -52,6 +52,7 @@ enum {
   IS_MEMORY = 0,
   IS_STRIDED = 0,
   IS_MIXED = 0,
+  IS_ROW_CAST = 0,
   IS_ROTARY = 0,
   IS_HOST = 0
 };
