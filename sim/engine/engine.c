@@ -629,24 +629,13 @@ static uint32_t fewest_turns(const plan *p)
   return fewest;
 }
 
-/* One block for the rows of all ranks, so that huge pages serve it. It has no room for turns that are likely
- * left out. */
-static void share_out_rows(timeline *t, const plan *p)
+/* No room for turns that are likely left out. Each rank has rows of its own: these fit where the phase before
+ * has freed memory, one block for all ranks would not. */
+static void reserve_rows(timeline *t, const plan *p)
 {
   uint32_t turns = fewest_turns(p), left_out = turns > UNSTEADY_TURNS ? turns - UNSTEADY_TURNS : 0;
-  size_t count = 0;
-  bool zeroed;
-  for (uint32_t i = 0; i < p->rank_count; i++) {
-    const rank_plan *r = &p->ranks[i];
-    t->ranks[i].ops.capacity = r->ops.count - left_out * r->repeat.ops;
-    count += t->ranks[i].ops.capacity;
-  }
-  op_time *next = t->rows = memory_taken(count * sizeof *t->rows, &zeroed);
-  for (uint32_t i = 0; i < p->rank_count; i++) {
-    t->ranks[i].ops.rows = next;
-    next += t->ranks[i].ops.capacity;
-  }
-  assert(next == t->rows + count);
+  for (uint32_t i = 0; i < p->rank_count; i++)
+    op_times_reserve(&t->ranks[i].ops, p->ranks[i].ops.count - left_out * p->ranks[i].repeat.ops);
 }
 
 /* What the simulations of a plan have in common. */
@@ -883,7 +872,7 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
   *t = (timeline){ .rank_count = p->rank_count };
   if (!sizes_are_countable(p, d)) return false;
   t->ranks = memory_zeroed(p->rank_count, sizeof *t->ranks);
-  share_out_rows(t, p);
+  reserve_rows(t, p);
   arena scratch = { 0 };
   common c = common_of(p, m, holds, threads, &scratch);
   engine e = engine_new(t, p, m, places, &c, &scratch);
@@ -906,7 +895,6 @@ void timeline_release(timeline *t)
 {
   for (uint32_t i = 0; i < t->rank_count; i++)
     op_times_release(&t->ranks[i].ops);
-  memory_return(t->rows);
   memory_return(t->ranks);
   *t = (timeline){ 0 };
 }

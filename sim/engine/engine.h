@@ -42,7 +42,6 @@ typedef struct rank_timeline {
 
 typedef struct timeline {
   uint32_t rank_count;
-  op_time *rows; /* memory of the ranks' rows */
   rank_timeline *ranks;
   int64_t step_ps;         /* the slowest rank's end */
   uint32_t turns_left_out; /* of rank 0: their times are those of a turn earlier, later (skip.h) */

@@ -1,27 +1,26 @@
 #include "sim/engine/op_times.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "sim/base/memory.h"
 
 void op_times_release(op_times *t)
 {
-  memory_return(t->own);
+  memory_return(t->rows);
   *t = (op_times){ 0 };
+}
+
+void op_times_reserve(op_times *t, uint32_t rows)
+{
+  if (rows <= t->capacity) return;
+  t->rows = memory_resized(t->rows, rows * sizeof *t->rows);
+  t->capacity = rows;
 }
 
 void op_times_reach(op_times *t, uint32_t end, uint32_t count)
 {
   assert(end >= t->moved.begin + t->moved.count && end <= count);
-  if (end - t->moved.count <= t->capacity) return;
-  uint32_t all = count - t->moved.count;
-  bool zeroed;
-  op_time *rows = memory_taken(all * sizeof *rows, &zeroed);
-  memcpy(rows, t->rows, t->capacity * sizeof *rows);
-  memory_return(t->own);
-  t->rows = t->own = rows;
-  t->capacity = all;
+  if (end - t->moved.count > t->capacity) op_times_reserve(t, count - t->moved.count);
 }
 
 void op_times_move(op_times *t, const moved_ops *moved)

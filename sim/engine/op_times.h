@@ -25,16 +25,17 @@ typedef struct moved_ops {
   int64_t ps;
 } moved_ops;
 
-/* `rows` and `capacity` are set by whoever has the memory. */
+/* Empty when zeroed. */
 typedef struct op_times {
   op_time *rows; /* by op, but for those of `moved` */
   uint32_t capacity;
-  op_time
-      *own; /* memory of the rows, once there are more than `capacity` was at first; else NULL */
   moved_ops moved;
 } op_times;
 
 void op_times_release(op_times *t);
+
+/* Makes room for that number of rows at least. May move them. */
+void op_times_reserve(op_times *t, uint32_t rows);
 
 /* Makes room for the rows of the ops before op `end`, of a rank of `count` ops. */
 void op_times_reach(op_times *t, uint32_t end, uint32_t count);

@@ -38,11 +38,11 @@ static void assert_all(const op_times *t)
   }
 }
 
-/* Of `rows` rows at first. */
-static void check(uint32_t rows, bool moves, bool has_own)
+/* Of `rows` rows at first, and `rows_then` in the end. */
+static void check(uint32_t rows, bool moves, uint32_t rows_then)
 {
-  op_time memory[OPS];
-  op_times t = { .rows = memory, .capacity = rows };
+  op_times t = { 0 };
+  op_times_reserve(&t, rows);
   write_rows(&t, 0, BEGIN);
   if (moves)
     op_times_move(&t, &(moved_ops){ BEGIN, TURNS * BY, BY, TURN_PS });
@@ -51,7 +51,7 @@ static void check(uint32_t rows, bool moves, bool has_own)
   write_rows(&t, AFTER, AFTER + 1);
   write_rows(&t, AFTER + 1, OPS);
   assert_all(&t);
-  assert_int_equal(t.own != NULL, has_own);
+  assert_int_equal(t.capacity, rows_then);
   /* Without the turns left out there are more rows. */
   op_times_forget(&t);
   write_rows(&t, 0, AFTER);
@@ -63,17 +63,18 @@ static void check(uint32_t rows, bool moves, bool has_own)
 static void test_left_out_turns_need_no_rows(void **state)
 {
   (void)state;
-  check(OPS - TURNS * BY, true, false);
-  check(OPS, false, false);
+  check(OPS - TURNS * BY, true, OPS - TURNS * BY);
+  check(OPS, false, OPS);
 }
 
 static void test_more_rows_than_expected(void **state)
 {
   (void)state;
-  check(OPS - TURNS * BY - 1, true, true);
-  check(BEGIN - 1, true, true);
-  check(OPS - TURNS * BY, false, true);
-  check(0, false, true);
+  check(OPS - TURNS * BY - 1, true, OPS - TURNS * BY);
+  check(BEGIN, true, OPS - TURNS * BY);
+  check(BEGIN - 1, true, OPS);
+  check(OPS - TURNS * BY, false, OPS);
+  check(0, false, OPS);
 }
 
 int main(void)
