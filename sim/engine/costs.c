@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "sim/base/array.h"
+#include "sim/base/memory.h"
 #include "sim/base/units.h"
 #include "sim/machine/call_time.h"
 #include "sim/machine/host_work.h"
@@ -232,7 +233,7 @@ const int64_t *page_lock_costs(const rank_plan *p, const machine *m, arena *a)
 {
   if (!is_first_iteration(p)) return NULL;
   lock_walk w = { .plan = p, .machine = m, .pool = pinned_pool_new(NULL, NULL) };
-  w.handles = ARENA_ARRAY(a, uint32_t, p->buffers.count);
+  w.handles = memory_zeroed(p->buffers.count, sizeof *w.handles);
   pass_ops(&w, 0, p->repeat.first);
   if (p->repeat.turns > 0) pass_turns(&w);
   pass_ops(&w, repeat_end(&p->repeat), p->ops.count);
@@ -240,6 +241,7 @@ const int64_t *page_lock_costs(const rank_plan *p, const machine *m, arena *a)
   for (uint32_t i = 0; i < w.costs.count; i++)
     costs[i] = w.costs.items[i];
   ARRAY_FREE(&w.costs);
+  memory_return(w.handles);
   pinned_pool_delete(w.pool);
   return costs;
 }

@@ -659,8 +659,9 @@ static void prepare_rank(void *context, uint32_t i)
 {
   const preparing *x = context;
   const rank_plan *p = &x->plan->ranks[i];
-  x->of->lists[i] = lists_of(p, &x->memory[i]);
+  /* A block of an arena is at least as large as all before it, so the largest array comes last. */
   x->of->page_lock_ps[i] = page_lock_costs(p, x->machine, &x->memory[i]);
+  x->of->lists[i] = lists_of(p, &x->memory[i]);
 }
 
 static common common_of(const plan *p, const machine *m, const hold_list *holds, uint32_t threads,

@@ -43,8 +43,8 @@ static void repeat_lists(stream_lists *l, uint32_t *recorded_by, const rank_plan
 
 stream_lists lists_of(const rank_plan *p, arena *a)
 {
-  stream_lists l = { .following = ARENA_UNSET_ARRAY(a, uint32_t, p->ops.count) };
   uint32_t *recorded_by = ARENA_UNSET_ARRAY(a, uint32_t, p->events);
+  stream_lists l = { .following = ARENA_UNSET_ARRAY(a, uint32_t, p->ops.count) };
   for (uint32_t i = 0; i < p->events; i++)
     recorded_by[i] = NO_OP;
   for (int s = 0; s < DEVICE_STREAMS; s++)

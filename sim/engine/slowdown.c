@@ -300,6 +300,7 @@ typedef struct found {
   const rank_times *times;
   const machine *machine;
   arena *memory;
+  arena scratch; /* of spans: the next rank takes the same memory */
 } found;
 
 static uint32_t rows_of(const rank_times *u)
@@ -339,7 +340,7 @@ static void add_copies(found *f, const work *w, bool out)
 {
   const op_list *ops = out ? &w->out : &w->back; /* as the copy engine runs them */
   if (ops->count == 0) return;
-  span_list copies = spans_of(f->times, ops, f->memory);
+  span_list copies = spans_of(f->times, ops, &f->scratch);
   sort_spans(&copies);
   for (int s = 0; s < STREAM_HOST; s++)
     add_copies_to(f, w, (plan_stream)s, &copies, out);
@@ -390,8 +391,8 @@ static void add_collectives(found *f, const work *w)
 {
   if (w->joined.count == 0) return;
   const rank_times *u = f->times;
-  span_list joined = spans_of(u, &w->joined, f->memory);
-  span_list compute = compute_spans(w, f->memory);
+  span_list joined = spans_of(u, &w->joined, &f->scratch);
+  span_list compute = compute_spans(w, &f->scratch);
   merge_spans(&joined);
   const call_list *calls = &w->calls[STREAM_COMPUTE];
   for (uint32_t k = 0; k < calls->count; k++) {
@@ -505,7 +506,7 @@ static void add_waiting_to(found *f, const op_list *copies, span_list *waiting)
 static void add_waiting(found *f, const work *w)
 {
   if (w->out.count + w->back.count == 0) return;
-  span_list waiting = waiting_spans(f->times, w->beside, f->memory);
+  span_list waiting = waiting_spans(f->times, w->beside, &f->scratch);
   add_waiting_to(f, &w->out, &waiting);
   add_waiting_to(f, &w->back, &waiting);
 }
@@ -517,7 +518,7 @@ static void add_occupied(found *f, const work *w)
 {
   const call_list *calls = &w->calls[STREAM_D2H];
   if (calls->count == 0) return;
-  span_list compute = compute_spans(w, f->memory);
+  span_list compute = compute_spans(w, &f->scratch);
   for (uint32_t n = 0; n < calls->count; n++) {
     const slowed_call *c = &calls->items[n];
     if (c->cost->ps == 0) continue;
@@ -577,7 +578,7 @@ static void add_power(found *f, work *w)
 
 slowdown slowdown_at_full_clock(const rank_times *u, const machine *m, arena *a)
 {
-  found f = { { .cut = u->cut }, u, m, a };
+  found f = { { .cut = u->cut }, u, m, a, { 0 } };
   work w = work_of(u);
   assert(u->step_ps >= 0);
   add_copies(&f, &w, true);
@@ -587,6 +588,7 @@ slowdown slowdown_at_full_clock(const rank_times *u, const machine *m, arena *a)
   add_occupied(&f, &w);
   add_power(&f, &w);
   work_release(&w);
+  arena_release(&f.scratch);
   return f.of;
 }
 
@@ -645,7 +647,7 @@ static void take_back_power(found *f, work *w)
 {
   slowdown *s = &f->of;
   if (s->power_ppm == NULL) return;
-  full_clock full = full_clock_of(w, s->power_ppm, f->memory);
+  full_clock full = full_clock_of(w, s->power_ppm, &f->scratch);
   move_to_full_clock(&w->curve, &full);
   for (uint32_t i = 0; i < rows_of(f->times); i++) {
     s->ppm[i] -= s->power_ppm[i];
@@ -672,10 +674,11 @@ void slowdown_follow(slowdown *s, const rank_times *slowed, const machine *m, ar
   rank_times u = *slowed;
   u.cut = nothing_cut;
   if (s->cut.ops > 0) give_rows(s, u.plan, a);
-  found f = { *s, &u, m, a };
+  found f = { *s, &u, m, a, { 0 } };
   work w = work_of(&u);
   take_back_power(&f, &w);
   add_power(&f, &w);
   work_release(&w);
+  arena_release(&f.scratch);
   *s = f.of;
 }
