@@ -504,13 +504,20 @@ static inline void return_on_clock(pass *p, const memory_op *m)
   *block = NOT_ALIVE;
 }
 
+/* A pool never shrinks, and waits for nothing: the iteration before has left as many buffers as the same one
+ * takes. */
+static bool has_pooled(const pass *p, const plan_buffer *b)
+{
+  return p->again && b->host_key != 0;
+}
+
 static void host_take(pass *p, const memory_op *m)
 {
   const plan_buffer *b = buffer_of(p, m);
   assert(b->stream == STREAM_HOST && p->blocks[m->buffer] == NOT_ALIVE);
   p->r->events.op = op_of(p, m);
   p->blocks[m->buffer] = ALLOCATOR_NO_BLOCK;
-  if (b->purpose != CLASS_PINNED_HOST) return;
+  if (b->purpose != CLASS_PINNED_HOST || has_pooled(p, b)) return;
   pinned_buffer taken = b->host_key != 0 ? pinned_pool_take(p->r->host, b->host_key, b->bytes)
                                          : pinned_alloc(p->r->host, b->bytes);
   p->blocks[m->buffer] = taken.handle;
@@ -520,8 +527,9 @@ static void host_return(pass *p, const memory_op *m)
 {
   uint32_t handle = p->blocks[m->buffer];
   assert(handle != NOT_ALIVE && m->use_count <= 1);
+  const plan_buffer *b = buffer_of(p, m);
   p->blocks[m->buffer] = NOT_ALIVE;
-  if (buffer_of(p, m)->purpose != CLASS_PINNED_HOST) return;
+  if (b->purpose != CLASS_PINNED_HOST || has_pooled(p, b)) return;
   if (m->use_count == 0)
     pinned_pool_give(p->r->host, handle);
   else

@@ -475,8 +475,10 @@ static void test_again(void **state)
     add_op(t.rank, OP_D2H, STREAM_D2H, 0);
     give(&t, first, MARK_OF(STREAM_D2H));
     uint32_t next = take(&t, 12 * MIB, STREAM_COMPUTE);
-    uint32_t host = take_host(&t, 4 * MIB, 0);
-    add_op(t.rank, OP_HOST_FREE, STREAM_HOST, host);
+    uint32_t host[] = { take_host(&t, 4 * MIB, 0), take_host(&t, 3 * MIB, 1),
+                        take_host(&t, 3 * MIB, 1) }; /* the last two of a pool */
+    for (size_t i = 0; i < sizeof host / sizeof host[0]; i++)
+      add_op(t.rank, OP_HOST_FREE, STREAM_HOST, host[i]);
     give(&t, next, 0);
     play(&t, 100 * PS_PER_NS);
     replay_release(t.replay);
