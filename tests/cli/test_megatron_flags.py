@@ -401,3 +401,8 @@ def test_variables_of_a_mapping_s_environment(offsim):
 
 def test_variables_given_in_another_form(offsim):
     assert "write --env NAME=VALUE" in one_error(read(offsim, SHAPE, "--env", "TP"), status=2)
+
+
+def test_arguments_of_a_mapping(offsim):
+    message = one_error(read(offsim, SHAPE, "--arg", "4"), status=2)
+    assert message == "--arg: error: it is for a launch script; - is a mapping"

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from conftest import sets
+from conftest import one_error, sets
 
 YAML, SCRIPT = "docs/examples/verl-qwen3-8b.yaml", "docs/examples/verl-qwen3-8b.sh"
 SHAPE = ["--hf-config", "docs/examples/verl-qwen3-8b.json", "--machine", "H200-SXM"]
@@ -255,3 +255,9 @@ def test_lengths_in_json(predict, offsim):
     longest = found["lengths"]["longest_that_fits_tokens"]
     assert 0 < longest < 262144
     assert json.loads(offsim(*packed, *sets(f"seq_length={longest}"), check=0).stdout)["fits"]
+
+
+@pytest.mark.parametrize("option", ["--env", "--arg"])
+def test_values_for_a_script_beside_a_mapping(option, offsim):
+    message = one_error(offsim("predict", "--verl", YAML, *SHAPE, option, "N=1"), 2)
+    assert message == f"{option}: error: it is for a launch script; {YAML} is a mapping"

@@ -51,8 +51,11 @@ static void take_mapping(verl_reader *r, const text_node *map, const char *prefi
 
 static bool collect_mapping(verl_reader *r, const char *text, size_t length)
 {
+  const char *option = r->presets.environment_count > 0 ? "--env" : "--arg";
+  if (r->presets.environment_count + r->presets.argument_count > 0)
+    return diag_error(r->d, (source_pos){ option, 0, 0 },
+                      "it is for a launch script; %s is a mapping", r->path);
   const text_node *top = text_read(r->a, r->path, text, length, r->d);
-
   if (top == NULL || !text_expect(top, TEXT_MAPPING, r->d)) {
     return false;
   }
