@@ -61,7 +61,6 @@ static void emit_listed(emitter *e, const graph *g, collective_kind kind, comm_g
   emit_collective(e, STREAM_COMPUTE, kind, group, bytes, (ref[]){ gathers ? from : joined, 0 },
                   (ref[]){ gathers ? joined : to, 0 });
   if (gathers) emit_copy(e, type, elements, joined, to);
-  emit_drop(e, joined);
 }
 
 static void emit_rows(emitter *e, const graph *g, const graph_node *n, collective_kind kind,
