@@ -1,29 +1,27 @@
 /* ref/kernels/torch_elementwise.c for GPUs. */
 #include "cuda/kernels/operands.cuh"
 
-template <class F> static void map_one(cuda_call *c, tensor x, tensor y, F function)
+enum { MOST_READS = 2 };
+
+/* A function of one operand gets 0 for an element of the second. */
+template <int READS, class F>
+static void map_one(cuda_call *c, uint32_t first_read, tensor y, F function)
 {
-  assert(elements_of(x) == elements_of(y));
+  tensor a = read_of(c->of, first_read), b = read_of(c->of, first_read + READS - 1);
+  assert(elements_of(a) == elements_of(y) && elements_of(b) == elements_of(y));
   for_each(
-      c, elements_of(y), KERNEL_LAMBDA(int64_t i) { store(y, i, function(load(x, i))); });
+      c, elements_of(y), KERNEL_LAMBDA(int64_t i) {
+        store(y, i, function(load(a, i), READS == MOST_READS ? load(b, i) : 0));
+      });
 }
 
 /* Several tensors, too, each into its own result. */
-template <class F> static void map(cuda_call *c, F function)
+template <int READS, class F> static void map(cuda_call *c, F function)
 {
-  assert(c->of->read_count == c->of->write_count);
-  for (uint32_t i = 0; i < c->of->read_count; i++)
-    map_one(c, read_of(c->of, i), write_of(c->of, i), function);
-}
-
-template <class F> static void map_two(cuda_call *c, F function)
-{
-  tensor a = read_of(c->of, 0), b = read_of(c->of, 1), y = write_of(c->of, 0);
-  assert(c->of->read_count == 2 && elements_of(a) == elements_of(y) &&
-         elements_of(b) == elements_of(y));
-  for_each(
-      c, elements_of(y),
-      KERNEL_LAMBDA(int64_t i) { store(y, i, function(load(a, i), load(b, i))); });
+  static_assert(READS == 1 || READS == MOST_READS, "one operand or two");
+  assert(c->of->read_count == READS * c->of->write_count);
+  for (uint32_t i = 0; i < c->of->write_count; i++)
+    map_one<READS>(c, i * READS, write_of(c->of, i), function);
 }
 
 /* (gy s) (1 + x (1 - s)) with s = 1 / (1 + exp(-x)) */
@@ -48,56 +46,41 @@ static DEVICE float softplus_gradient(float gy, float x)
   return gy * (z / (z + 1));
 }
 
-/* Kernels that read one operand, and what they write. `number`: the call's first scalar. */
+/* Kernel, operands read, what it writes of their elements `a` and `b`. `number`: the call's first scalar. */
 /* clang-format off */
 #define FUNCTIONS(X) \
-  X(scale,            a * number) \
-  X(divide,           a / number) \
-  X(add_number,       a + number) \
-  X(square,           a * a) \
-  X(cube,             a * a * a) \
-  X(rsqrt,            exact_rsqrtf(a)) \
-  X(negate,           -a) \
-  X(cosine,           exact_cosf(a)) \
-  X(sine,             exact_sinf(a)) \
-  X(exponential,      exact_expf(a)) \
-  X(tanh_forward,     exact_tanhf(a)) \
-  X(silu_forward,     a / (1 + exact_expf(-a))) \
-  X(sigmoid_forward,  1 / (1 + exact_expf(-a))) \
-  X(softplus_forward, softplus(a))
-
-/* ... and two. */
-#define FUNCTIONS_OF_TWO(X) \
-  X(multiply,          a * b) \
-  X(tanh_backward,     a * (1 - b * b))         /* gy, y */ \
-  X(silu_backward,     silu_gradient(a, b))     /* gy, x */ \
-  X(sigmoid_backward,  a * ((1 - b) * b))       /* gy, y */ \
-  X(softplus_backward, softplus_gradient(a, b)) /* gy, x */
+  X(multiply,          2, a * b) \
+  X(scale,             1, a * number) \
+  X(divide,            1, a / number) \
+  X(add_number,        1, a + number) \
+  X(square,            1, a * a) \
+  X(cube,              1, a * a * a) \
+  X(rsqrt,             1, exact_rsqrtf(a)) \
+  X(negate,            1, -a) \
+  X(cosine,            1, exact_cosf(a)) \
+  X(sine,              1, exact_sinf(a)) \
+  X(exponential,       1, exact_expf(a)) \
+  X(tanh_forward,      1, exact_tanhf(a)) \
+  X(tanh_backward,     2, a * (1 - b * b))         /* gy, y */ \
+  X(silu_forward,      1, a / (1 + exact_expf(-a))) \
+  X(silu_backward,     2, silu_gradient(a, b))     /* gy, x */ \
+  X(sigmoid_forward,   1, 1 / (1 + exact_expf(-a))) \
+  X(sigmoid_backward,  2, a * ((1 - b) * b))       /* gy, y */ \
+  X(softplus_forward,  1, softplus(a)) \
+  X(softplus_backward, 2, softplus_gradient(a, b)) /* gy, x */
 /* clang-format on */
 
-#define FUNCTION(name, value)                                                                      \
+#define FUNCTION(name, reads, value)                                                               \
   struct name##_of {                                                                               \
     float number;                                                                                  \
-    DEVICE float operator()(float a) const                                                         \
-    {                                                                                              \
-      return value;                                                                                \
-    }                                                                                              \
-  };                                                                                               \
-  extern "C" void EXACT(name)(cuda_call * c)                                                       \
-  {                                                                                                \
-    map(c, name##_of{ scalar_of(c->of, 0) });                                                      \
-  }
-FUNCTIONS(FUNCTION)
-
-#define FUNCTION_OF_TWO(name, value)                                                               \
-  struct name##_of {                                                                               \
     DEVICE float operator()(float a, float b) const                                                \
     {                                                                                              \
+      (void)b;                                                                                     \
       return value;                                                                                \
     }                                                                                              \
   };                                                                                               \
   extern "C" void EXACT(name)(cuda_call * c)                                                       \
   {                                                                                                \
-    map_two(c, name##_of());                                                                       \
+    map<reads>(c, name##_of{ scalar_of(c->of, 0) });                                               \
   }
-FUNCTIONS_OF_TWO(FUNCTION_OF_TWO)
+FUNCTIONS(FUNCTION)
