@@ -72,12 +72,7 @@ static int64_t elements_of(const matrix *m)
 
 static matrix matrix_new(walk *w, const char *name, dtype type, int64_t rows, int64_t columns)
 {
-  assert(rows > 0 && columns > 0);
-  *ARRAY_PUSH(&w->plan->tensors) =
-      (plan_tensor){ .name = name, .dtype = (uint8_t)type, .rank = 2, .shape = { rows, columns } };
-  return (matrix){ .buffer =
-                       walk_alloc(w, rows * columns * dtype_bytes(type), w->plan->tensors.count - 1,
-                                  CLASS_TRANSIENT, STREAM_COMPUTE),
+  return (matrix){ .buffer = walk_alloc_matrix(w, name, type, rows, columns),
                    .type = type,
                    .rows = rows,
                    .columns = columns };

@@ -321,19 +321,10 @@ static bool casts_rows(const settings *s)
          (!delayed && t->main_params_dtype == MAIN_PARAMS_FP32);
 }
 
-static uint32_t row_alloc(walk *w, const char *name, dtype type, int64_t elements)
-{
-  assert(elements > 0);
-  *ARRAY_PUSH(&w->plan->tensors) =
-      (plan_tensor){ .name = name, .dtype = (uint8_t)type, .rank = 2, .shape = { 1, elements } };
-  return walk_alloc(w, elements * dtype_bytes(type), w->plan->tensors.count - 1, CLASS_TRANSIENT,
-                    STREAM_COMPUTE);
-}
-
 static uint32_t convert_main(walk *w, uint32_t main, int64_t elements)
 {
   dtype type = model_dtype(w->settings);
-  uint32_t row = row_alloc(w, "converted_main", type, elements);
+  uint32_t row = walk_alloc_matrix(w, "converted_main", type, 1, elements);
   walk_copy_kernel(w, STREAM_COMPUTE, (walk_operand_view){ main, 0 }, (walk_operand_view){ row, 0 },
                    w->rank->buffers.items[row].tensor, elements,
                    elements * (dtype_bytes(DTYPE_FP32) + dtype_bytes(type)));
@@ -345,7 +336,7 @@ static void cast_row(walk *w, uint32_t row, uint32_t weight, plan_view shard, in
   dtype type = model_dtype(w->settings);
   plan_call call = kernel_call(KERNEL_CAST_TRANSPOSE_ROW, type,
                                elements * (dtype_bytes(type) + 2 * dtype_bytes(DTYPE_FP8)));
-  uint32_t transposed = row_alloc(w, "transposed_row", DTYPE_FP8, elements);
+  uint32_t transposed = walk_alloc_matrix(w, "transposed_row", DTYPE_FP8, 1, elements);
   call.dims[0] = elements;
   plan_call_views(w->plan, &call, (plan_view[]){ whole, shard, whole }, 3);
   walk_call(w, STREAM_COMPUTE, &call, &row, 1, (uint32_t[]){ weight, transposed }, 2);

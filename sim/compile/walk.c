@@ -29,6 +29,15 @@ uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class,
   return walk_take(w, bytes, tensor, (uint8_t) class, (uint8_t)pool, 0);
 }
 
+uint32_t walk_alloc_matrix(walk *w, const char *name, dtype type, int64_t rows, int64_t columns)
+{
+  assert(rows > 0 && columns > 0);
+  *ARRAY_PUSH(&w->plan->tensors) =
+      (plan_tensor){ .name = name, .dtype = (uint8_t)type, .rank = 2, .shape = { rows, columns } };
+  return walk_alloc(w, rows * columns * dtype_bytes(type), w->plan->tensors.count - 1,
+                    CLASS_TRANSIENT, STREAM_COMPUTE);
+}
+
 void walk_fill(walk *w, uint32_t buffer)
 {
   assert(buffer < w->rank->buffers.count);

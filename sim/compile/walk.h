@@ -191,6 +191,8 @@ static inline uint32_t walk_take(walk *w, int64_t bytes, uint32_t tensor, uint8_
 }
 
 uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class, plan_stream pool);
+/* A transient matrix of compute, with a tensor of its own in the plan. */
+uint32_t walk_alloc_matrix(walk *w, const char *name, dtype type, int64_t rows, int64_t columns);
 /* The buffer has contents that no op writes. */
 void walk_fill(walk *w, uint32_t buffer);
 /* A pinned host buffer; `key` 0: it belongs to no pool. */
