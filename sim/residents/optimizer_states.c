@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Optimizer groups: experts have an optimizer of their own, after the dense one; within each,
- * groups without weight decay (vectors) come first. */
+/* Optimizer groups: experts have an optimizer of their own, after the dense one; within each, the group
+ * without weight decay (vectors) comes last. Megatron-LM sorts groups so since 2026-01-07; before, the group
+ * of the rank's first parameter came first, mostly a matrix. */
 static int group_of(const parameter *p)
 {
-  return (p->is_expert ? 2 : 0) + (p->role == PARAMETER_VECTOR ? 0 : 1);
+  return (p->is_expert ? 2 : 0) + (p->role == PARAMETER_VECTOR ? 1 : 0);
 }
 
 optimizer_shard_list optimizer_by_group(const parameter_list *parameters,

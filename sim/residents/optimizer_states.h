@@ -27,8 +27,8 @@
 
 #include "sim/residents/static_writer.h"
 
-/* The shards in the order of the optimizer's groups: dense before experts; vectors, which have no
- * weight decay, before matrices. */
+/* The shards in the order of the optimizer's groups: dense before experts; matrices before vectors,
+ * which have no weight decay. */
 optimizer_shard_list optimizer_by_group(const parameter_list *parameters,
                                         const optimizer_shard_list *shards, arena *a);
 

@@ -6,7 +6,8 @@ H100-SXM: the other runs with experts are predicted with it, and dense ones with
 another machine, whose host takes 1.1 times as long, fourth-* of a fourth one. fifth-* were predicted before they ran, two of
 one GPU at a time on a fifth machine; steps are medians of steps 4 to 9, and bytes those of the sixth. sixth-* were
 predicted beforehand, too; other processes began beside them, so steps that the host decides are left out. seventh-* were
-predicted beforehand for two H200, beside a host that takes 1.5 times as long as that of H200-SXM.
+predicted beforehand for two H200, beside a host that takes 1.5 times as long as that of H200-SXM; eighth-* for one on such a
+host, while another process of Python imported its modules.
 """
 import functools
 import os
@@ -24,7 +25,8 @@ STEPS = {"m-balanced": 7, "ep2-none": 3, "ep2-balanced": 3, "d-none": 1, "d-dete
          "fifth-d-opt-cpu": 13, "fifth-cp2-none": 6, "fifth-tp2-ub": 5, "sixth-d-precise": 4.5, "sixth-pp2-uneven": 5.5,
          "sixth-tp2-nosp": 6, "sixth-fsdp-zero2": 9, "seventh-tp2-nosp": 2, "seventh-tp2-full-dist": 1,
          "seventh-pp2-uneven": 2.5, "seventh-pp2-tied": 1.5, "seventh-fsdp-zero2": 3.5,
-         "seventh-vpp2-frac": 3, "seventh-vpp2-inflight": 3}
+         "seventh-vpp2-frac": 3, "seventh-vpp2-inflight": 3,
+         "eighth-d-frac": 2, "eighth-d-minsize": 2, "eighth-d-expand": 1.5}
 STEPS |= {name: 4 for name in ROWS if name.startswith(("fifth-d-", "sixth-d-")) and name not in STEPS}
 PEAK, UNEVEN_PEAK, RESERVED = 0.001, 0.7, 6.5
 RESERVEDS = {"seventh-vpp2-frac": 7}
@@ -38,11 +40,11 @@ PEAKS = {"other-m-balanced-fp8": SCALES, "fifth-l-off": 0.12, "fifth-d-fp8-block
          "sixth-pp2-vpp2-moe8": 0.006, "sixth-fsdp-zero2": 0.008,
          # A distributed checkpoint's part stays in the plan until its layer's backward ends: 32 MiB.
          "seventh-tp2-full-dist": 0.18, "seventh-tp2-etp2": 0.03, "seventh-fsdp-zero2": 0.008, "seventh-tp2-etp2-pad": 0.03,
-         "seventh-cp2-moe-off": 0.025}
+         "seventh-cp2-moe-off": 0.025, "eighth-l-mtp-off": 0.04, "eighth-l-mtp2-off": 0.03}
 
 
 def machine(name):
-    if name.startswith("seventh-"): return "H200-SXM"
+    if name.startswith(("seventh-", "eighth-")): return "H200-SXM"
     return "H100-SXM" if name.startswith(("d-", "other-", "fourth-", "fifth-", "sixth-")) else HOST
 
 

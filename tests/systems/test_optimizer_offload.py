@@ -22,8 +22,8 @@ def predicted(offsim, *keys, machine="ideal"):
 
 
 def elements(layers):
-    """Of each shard: vectors first (two norms a layer, the last norm), then matrices."""
-    return [64] * (2 * layers + 1) + [EMBEDDINGS, *(e for _ in range(layers) for e in LAYER), EMBEDDINGS]
+    """Of each shard: matrices first, then vectors (two norms a layer, the last norm)."""
+    return [EMBEDDINGS, *(e for _ in range(layers) for e in LAYER), EMBEDDINGS] + [64] * (2 * layers + 1)
 
 
 def on_host(layers, fraction):
