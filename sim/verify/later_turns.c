@@ -51,17 +51,14 @@ static uint32_t move_on(const later_turns *l, uint32_t op, uint32_t turns)
 /* ---- what ops know -------------------------------------------------------------------------- */
 
 /* Whether an op of the stream knows what it knew a turn before, moved on. The stream's own ops are done in
- * order. */
+ * order, and it forgets nothing: it still knows which streams have begun. */
 static bool knows_again(const later_turns *l, uint32_t stream, const progress *before,
                         const progress *now)
 {
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++) {
     uint32_t x = before->done_to[s], y = now->done_to[s];
-    if (s == stream) continue;
-    if (x <= STREAM_BEGUN) {
-      if (y < x) return false;
-      continue;
-    }
+    assert(y >= x);
+    if (s == stream || x <= STREAM_BEGUN) continue;
     uint32_t moved = move_on(l, x - done_with(0), 1);
     if (moved != NO_MOVE && y < done_with(moved)) return false;
   }
@@ -99,12 +96,14 @@ static bool stream_knows_again(const later_turns *l, uint32_t stream, uint32_t b
   return true;
 }
 
+/* The host thread learns only from events that it waits for, and an event says what its stream knew when it
+ * recorded it. So if the streams know enough in this turn, and in those before it, the host thread does, too:
+ * it knew enough at the cut, and so did the events recorded before that (order_repeats). */
 static bool turn_knows_again(const later_turns *l, uint32_t before, uint32_t now)
 {
-  for (uint32_t s = 0; s < STREAMS; s++)
-    if (((l->order->streams >> s & 1) || s == STREAM_HOST) &&
-        !stream_knows_again(l, s, before, now))
-      return false;
+  for (uint32_t left = l->order->streams; left != 0; left &= left - 1)
+    if (!stream_knows_again(l, (uint32_t)__builtin_ctz(left), before, now)) return false;
+  assert(stream_knows_again(l, STREAM_HOST, before, now));
   return true;
 }
 
