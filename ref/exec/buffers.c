@@ -102,19 +102,18 @@ ref_cell *cell_new(ref_exec *e, int64_t bytes, buffer_class class)
   return NULL;
 }
 
-/* `count` is not 0. The first byte is right, and each other one equals the one before it. */
-static bool is_all(const unsigned char *bytes, int64_t count, unsigned char value)
+/* The first byte is right, and each other one equals the one before it. */
+static bool is_guard(const unsigned char *bytes, int64_t count)
 {
   assert(count > 0);
-  return bytes[0] == value && memcmp(bytes, bytes + 1, (size_t)count - 1) == 0;
+  return bytes[0] == GUARD_PATTERN && memcmp(bytes, bytes + 1, (size_t)count - 1) == 0;
 }
 
 bool cell_guards_hold(const ref_cell *c)
 {
   return c->block == NULL ||
-         (is_all(c->block, GUARD_BYTES, GUARD_PATTERN) &&
-          is_all(cell_data(c) + c->bytes, block_bytes(c->bytes) - GUARD_BYTES - c->bytes,
-                 GUARD_PATTERN));
+         (is_guard(c->block, GUARD_BYTES) &&
+          is_guard(cell_data(c) + c->bytes, block_bytes(c->bytes) - GUARD_BYTES - c->bytes));
 }
 
 ref_cell *cell_shared(ref_cell *c)

@@ -99,7 +99,7 @@ static const option_row rows[] = {
 static bool write_trace(const predict_options *o, const prediction *p, arena *a, diag *d)
 {
   packed_file f;
-  const bool *ranks = ranks_named("--trace-ranks", o->trace_ranks, p->rank_count, a, d);
+  const bool *ranks = ranks_named(o->trace_ranks, p->rank_count, a, d);
   if (ranks == NULL || !packed_open(&f, o->trace, d)) return false;
   prediction_timeline(p, ranks, f.stream, a);
   return packed_close(&f, d);
@@ -108,7 +108,7 @@ static bool write_trace(const predict_options *o, const prediction *p, arena *a,
 static bool write_snapshot(const predict_options *o, const prediction *p, arena *a, diag *d)
 {
   packed_file f;
-  const bool *ranks = ranks_named("--trace-ranks", o->trace_ranks, p->rank_count, a, d);
+  const bool *ranks = ranks_named(o->trace_ranks, p->rank_count, a, d);
   if (ranks == NULL || !packed_open(&f, o->snapshot, d)) return false;
   prediction_snapshot(p, first_rank(ranks), f.stream);
   return packed_close(&f, d);

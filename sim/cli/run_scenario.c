@@ -179,7 +179,7 @@ static bool open_trace(run_state *r, arena *a, diag *d)
   const run_options *o = r->options;
   uint32_t ranks = (uint32_t)r->settings.parallel.world_size;
   if (o->trace == NULL) return true;
-  r->outputs.ranks = ranks_named("--trace-ranks", o->trace_ranks, ranks, a, d);
+  r->outputs.ranks = ranks_named(o->trace_ranks, ranks, a, d);
   if (r->outputs.ranks == NULL || !packed_open(&r->trace, o->trace, d)) return false;
   r->outputs.timeline = r->trace.stream;
   return true;

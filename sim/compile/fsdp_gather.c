@@ -56,7 +56,7 @@ static uint32_t cast_shard(walk *w, uint32_t shard)
   if (!is_cast(w, shard)) return f->shard[shard];
   uint32_t cast = fsdp_alloc(w, "fsdp.cast_shard", computed_type(f, shard),
                              f->layout.shards[shard].elements, CLASS_TRANSIENT, STREAM_COMM);
-  fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &f->shard[shard], 1, &cast, 1);
+  fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &f->shard[shard], 1, cast);
   return cast;
 }
 
@@ -108,7 +108,7 @@ static uint32_t gather_flat(walk *w, uint32_t shard, uint32_t whole)
   if (whole == NO_BUFFER)
     whole = fsdp_alloc(w, "fsdp.flat_param", type, elements * ranks, CLASS_WEIGHT, STREAM_COMM);
   if (ranks == 1)
-    fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &part, 1, &whole, 1);
+    fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &part, 1, whole);
   else
     fsdp_collective(w, COLLECTIVE_ALL_GATHER, ranks, elements * dtype_bytes(type), part, whole);
   if (part != f->shard[shard]) walk_drop_reference(w, part);

@@ -22,38 +22,30 @@ uint32_t fsdp_alloc(walk *w, const char *name, dtype type, int64_t elements, buf
                     class, pool);
 }
 
-static int64_t bytes_of(const walk *w, const uint32_t *buffers, uint32_t count)
-{
-  assert(count == 0 || buffers[0] < w->rank->buffers.count);
-  int64_t bytes = 0;
-  for (uint32_t i = 0; i < count; i++)
-    bytes += w->rank->buffers.items[buffers[i]].bytes;
-  return bytes;
-}
-
 static dtype type_of_buffer(const walk *w, uint32_t buffer)
 {
   return (dtype)w->plan->tensors.items[w->rank->buffers.items[buffer].tensor].dtype;
 }
 
 static void emit_kernel_of(walk *w, kernel_kind kind, double scalar, plan_stream stream,
-                           const uint32_t *reads, uint32_t read_count, const uint32_t *writes,
-                           uint32_t write_count)
+                           const uint32_t *reads, uint32_t read_count, uint32_t write)
 {
-  assert(write_count > 0);
-  int64_t written = bytes_of(w, writes, write_count);
-  dtype type = type_of_buffer(w, writes[0]);
-  plan_call call = kernel_call(kind, type, bytes_of(w, reads, read_count) + written);
+  const plan_buffer *buffers = w->rank->buffers.items;
+  int64_t written = buffers[write].bytes, bytes = written;
+  dtype type = type_of_buffer(w, write);
+  for (uint32_t i = 0; i < read_count; i++)
+    bytes += buffers[reads[i]].bytes;
+  plan_call call = kernel_call(kind, type, bytes);
   call.dims[0] = written / dtype_bytes(type);
   call.scalars[0] = scalar;
-  walk_call(w, stream, &call, reads, read_count, writes, write_count)->site = w->fsdp->site;
+  walk_call(w, stream, &call, reads, read_count, &write, 1)->site = w->fsdp->site;
 }
 
 void fsdp_kernel(walk *w, kernel_kind kind, plan_stream stream, const uint32_t *reads,
-                 uint32_t read_count, const uint32_t *writes, uint32_t write_count)
+                 uint32_t read_count, uint32_t write)
 {
   assert(kind < KERNEL_KINDS && stream < STREAM_HOST);
-  emit_kernel_of(w, kind, 0, stream, reads, read_count, writes, write_count);
+  emit_kernel_of(w, kind, 0, stream, reads, read_count, write);
 }
 
 plan_view fsdp_bytes(int64_t offset, int64_t rows, int64_t row_bytes, int64_t stride)
@@ -133,7 +125,7 @@ void fsdp_copy(walk *w, plan_stream stream, const fsdp_operand *reads, uint32_t 
 void fsdp_divide(walk *w, plan_stream stream, uint32_t buffer, int64_t divisor)
 {
   assert(divisor > 0);
-  emit_kernel_of(w, KERNEL_DIVIDE, (double)divisor, stream, &buffer, 1, &buffer, 1);
+  emit_kernel_of(w, KERNEL_DIVIDE, (double)divisor, stream, &buffer, 1, buffer);
 }
 
 /* Ranks of a sharding group are consecutive; ranks of a replica group are a sharding group's size

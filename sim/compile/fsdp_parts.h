@@ -58,9 +58,9 @@ uint32_t fsdp_tensor_row(walk *w, const char *name, dtype type, int64_t elements
 /* A new buffer of `elements` from `pool`. */
 uint32_t fsdp_alloc(walk *w, const char *name, dtype type, int64_t elements, buffer_class class,
                     plan_stream pool);
-/* A kernel that reads and writes whole buffers. */
+/* A kernel that reads whole buffers and writes one. */
 void fsdp_kernel(walk *w, kernel_kind kind, plan_stream stream, const uint32_t *reads,
-                 uint32_t read_count, const uint32_t *writes, uint32_t write_count);
+                 uint32_t read_count, uint32_t write);
 /* A buffer and the view that a copy reads or writes. */
 typedef struct fsdp_operand {
   uint32_t buffer;

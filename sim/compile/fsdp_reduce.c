@@ -59,7 +59,7 @@ static uint32_t scatter(walk *w, uint32_t whole, dtype type, int64_t elements)
   if (f->ranks > 1)
     fsdp_collective(w, COLLECTIVE_REDUCE_SCATTER, f->ranks, bytes * f->ranks, whole, part);
   else
-    fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &whole, 1, &part, 1);
+    fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &whole, 1, part);
   fsdp_collective(w, COLLECTIVE_ALL_REDUCE, replicas, bytes, part, part);
   return part;
 }
@@ -70,7 +70,7 @@ static uint32_t cast_part(walk *w, uint32_t part, dtype from, dtype to, int64_t 
   assert(w->rank->buffers.items[part].bytes == elements * dtype_bytes(from));
   if (from == to) return part;
   uint32_t cast = fsdp_alloc(w, "fsdp.sharded_gradient", to, elements, CLASS_GRADIENT, STREAM_COMM);
-  fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &part, 1, &cast, 1);
+  fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &part, 1, cast);
   walk_drop_reference(w, part);
   return cast;
 }
@@ -83,7 +83,7 @@ static void accumulate(walk *w, uint32_t unit, uint32_t part, plan_stream stream
     return;
   }
   assert(w->rank->buffers.items[part].bytes == w->rank->buffers.items[*gradient].bytes);
-  fsdp_kernel(w, KERNEL_ADD, stream, (uint32_t[]){ part, *gradient }, 2, gradient, 1);
+  fsdp_kernel(w, KERNEL_ADD, stream, (uint32_t[]){ part, *gradient }, 2, *gradient);
   walk_drop_reference(w, part);
 }
 
@@ -110,7 +110,7 @@ static void reduce_flat(walk *w, uint32_t unit, const uint32_t *gradients, uint3
   int64_t elements = trainable_elements(f, unit) * f->ranks;
   uint32_t flat =
       fsdp_alloc(w, "fsdp.flat_gradient", computed, elements, CLASS_GRADIENT, STREAM_COMPUTE);
-  fsdp_kernel(w, KERNEL_COPY, STREAM_COMPUTE, gradients, count, &flat, 1);
+  fsdp_kernel(w, KERNEL_COPY, STREAM_COMPUTE, gradients, count, flat);
   drop_collected(w, unit);
   fsdp_reshard(w, unit);
   if (w->settings->parallel.world_size == 1 && reduced == computed &&
@@ -123,7 +123,7 @@ static void reduce_flat(walk *w, uint32_t unit, const uint32_t *gradients, uint3
   uint32_t whole = flat;
   if (reduced != computed) {
     whole = fsdp_alloc(w, "fsdp.wide_gradient", reduced, elements, CLASS_GRADIENT, STREAM_COMM);
-    fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &flat, 1, &whole, 1);
+    fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &flat, 1, whole);
   }
   if (w->settings->parallel.world_size > 1)
     fsdp_divide(w, STREAM_COMM, whole, w->settings->parallel.world_size);

@@ -71,7 +71,7 @@ void gradients_check(walk *w, const static_allocation_list *list, const uint32_t
   for (uint32_t i = 0; i < list->count; i++)
     if (is_gradient_buffer(&list->items[i])) {
       emit_kernel(w, KERNEL_GRADIENT_NORM, &list->items[i], buffer[i], 0, list->items[i].bytes);
-      walk_host_read(w, STREAM_COMPUTE);
+      walk_host_read(w);
     }
 }
 
@@ -104,7 +104,7 @@ void gradients_clip(walk *w, const static_allocation_list *list, const uint32_t 
       any = true;
     }
   if (!any) return;
-  walk_host_read(w, STREAM_COMPUTE);
+  walk_host_read(w);
   for (uint32_t i = 0; i < list->count; i++)
     if (is_gradient_buffer(&list->items[i]))
       emit_kernel(w, KERNEL_GRADIENT_CLIP, &list->items[i], buffer[i], 0,

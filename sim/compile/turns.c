@@ -134,7 +134,7 @@ static void visit_instance(const walk *w, turn_state *t, instance_id *i)
 {
   bool is_in_flight = w->instances[*i] != NULL;
   turn_plain(t, &is_in_flight, sizeof is_in_flight);
-  if (is_in_flight) turn_shifted(t, i, 1);
+  if (is_in_flight) turn_shifted(t, i);
 }
 
 static void visit_frames(walk *w, turn_state *t)
@@ -161,7 +161,7 @@ static void visit_chunk(walk *w, turn_state *t, instance_id i)
 {
   instance *in = walk_instance(w, i);
   const chunk_program *p = walk_program(w, i);
-  turn_shifted(t, &i, 1);
+  turn_shifted(t, &i);
   turn_buffers(t, in->buffer_of, p->places.count);
   turn_buffers(t, in->host_of, p->entries.count);
   turn_buffers(t, in->file_of, p->entries.count);

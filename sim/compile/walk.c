@@ -89,9 +89,9 @@ void walk_device_sync(walk *w)
   walk_host_sync(w, STREAM_WEIGHTS_ODD);
 }
 
-void walk_host_read(walk *w, plan_stream stream)
+void walk_host_read(walk *w)
 {
-  act_host_read(w, act_record(w, stream));
+  act_host_read(w, act_record(w, STREAM_COMPUTE));
 }
 
 void walk_begin_mark(walk *w, mark_kind kind, uint32_t microbatch, uint32_t chunk)

@@ -257,8 +257,8 @@ void walk_mark_stream(walk *w, uint32_t buffer, plan_stream stream);
 void walk_host_sync(walk *w, plan_stream stream);
 /* The host waits for every stream (torch.cuda.synchronize). */
 void walk_device_sync(walk *w);
-/* The host waits for what was issued on the stream, and reads a value (`.item()`, `.tolist()`). */
-void walk_host_read(walk *w, plan_stream stream);
+/* The host waits for the compute stream and reads a value (`.item()`, `.tolist()`). */
+void walk_host_read(walk *w);
 
 /* An instance in flight. Open it before its first use; close it after its last send, when it refers
  * to nothing. */

@@ -64,7 +64,7 @@ static void end_backward(walk *w, instance_id i)
   hook_backward_end(w, i);
   /* The trainers read each micro-batch's loss: transformers' Trainer checks it for NaN
    * (logging_nan_inf_filter), verl logs it. */
-  if (uses_hf(w->settings)) walk_host_read(w, STREAM_COMPUTE);
+  if (uses_hf(w->settings)) walk_host_read(w);
   frames_backward_done(w, i);
   deferred_backward_done(w, i);
   if (walk_program(w, i)->input_gradient == 0) walk_close_instance(w, i);

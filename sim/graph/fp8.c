@@ -59,9 +59,9 @@ int64_t fp8_saved_bytes(const settings *s, int64_t rows, int64_t cols, bool gath
                                : fp8_columnwise_bytes(s, rows, cols);
 }
 
-int64_t fp8_forward_bytes(const settings *s, int64_t rows, int64_t cols, bool gathered)
+int64_t fp8_forward_bytes(const settings *s, int64_t rows, int64_t cols)
 {
-  return one_copy(s, gathered) ? 0 : fp8_rowwise_bytes(s, rows, cols);
+  return one_copy(s, false) ? 0 : fp8_rowwise_bytes(s, rows, cols);
 }
 
 fp8_copies fp8_saved_copies(const settings *s, bool gathered)
@@ -100,7 +100,7 @@ bool fp8_norm_is_fused(const settings *s)
 
 int64_t fp8_gradient_bytes(const settings *s, int64_t rows, int64_t cols)
 {
-  return fp8_saved_bytes(s, rows, cols, false) + fp8_forward_bytes(s, rows, cols, false);
+  return fp8_saved_bytes(s, rows, cols, false) + fp8_forward_bytes(s, rows, cols);
 }
 
 fp8_copies fp8_gradient_copies(const settings *s)

@@ -42,7 +42,7 @@ int64_t fp8_columnwise_bytes(const settings *s, int64_t rows, int64_t cols);
  * copy. */
 int64_t fp8_saved_bytes(const settings *s, int64_t rows, int64_t cols, bool gathered);
 /* Bytes of the copy that only forward reads; 0 when one copy serves both. */
-int64_t fp8_forward_bytes(const settings *s, int64_t rows, int64_t cols, bool gathered);
+int64_t fp8_forward_bytes(const settings *s, int64_t rows, int64_t cols);
 /* Which copy is saved. */
 fp8_copies fp8_saved_copies(const settings *s, bool gathered);
 /* Whether backward transposes gathered rowwise copies because the GEMM of the weight gradient

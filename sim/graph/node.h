@@ -40,18 +40,17 @@ static inline void node_save(graph_node *n, tensor_id t)
   if (t != 0) list_append(n->saved, NODE_SAVED, t);
 }
 
-/* A floating-point number in one of a node's dims. */
-static inline void node_set_number(graph_node *n, uint32_t dim, double number)
+/* A floating-point number in a node's first dim. */
+static inline void node_set_number(graph_node *n, double number)
 {
   static_assert(sizeof number == sizeof n->dims[0], "a dim holds the bits of a number");
-  assert(dim < NODE_DIMS);
-  memcpy(&n->dims[dim], &number, sizeof number);
+  memcpy(&n->dims[0], &number, sizeof number);
 }
 
-static inline double node_number(const graph_node *n, uint32_t dim)
+static inline double node_number(const graph_node *n)
 {
   double number;
-  memcpy(&number, &n->dims[dim], sizeof number);
+  memcpy(&number, &n->dims[0], sizeof number);
   return number;
 }
 

@@ -69,7 +69,7 @@ void graph_replay_visit(graph_replay *r, turn_state *t)
   turn_plain(t, &r->delayed_count, sizeof r->delayed_count);
   assert(r->delays || r->delayed_count == 0);
   for (uint32_t k = 0; k < r->delayed_count; k++) {
-    turn_shifted(t, &r->delayed[k].instance, 1);
+    turn_shifted(t, &r->delayed[k].instance);
     turn_plain(t, &r->delayed[k].group, sizeof r->delayed[k].group);
     turn_plain(t, &r->delayed[k].layer, sizeof r->delayed[k].layer);
   }

@@ -44,10 +44,10 @@ void manager_visit(void *state, turn_state *t)
   manager *m = state;
   graph_replay_visit(&m->replay, t);
   if (!has_groups(m)) return;
-  turn_shifted(t, &m->backward_next, 1);
-  turn_shifted(t, &m->backward_current, 1);
-  turn_shifted(t, &m->newest_forward, 1);
-  if (m->iteration == ITERATION_WARMUP) turn_shifted(t, &m->backward_known, 1);
+  turn_shifted(t, &m->backward_next);
+  turn_shifted(t, &m->backward_current);
+  turn_shifted(t, &m->newest_forward);
+  if (m->iteration == ITERATION_WARMUP) turn_shifted(t, &m->backward_known);
   turn_plain(t, &m->past_last_handler, sizeof m->past_last_handler);
   turn_plain(t, &m->back_now, sizeof m->back_now);
   turn_plain(t, &m->back_most, sizeof m->back_most);

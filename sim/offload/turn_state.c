@@ -29,14 +29,13 @@ void turn_plain(turn_state *t, void *values, size_t bytes)
   visit(t, TURN_PLAIN, values, bytes);
 }
 
-void turn_shifted(turn_state *t, uint32_t *numbers, uint32_t count)
+void turn_shifted(turn_state *t, uint32_t *number)
 {
-  uint32_t *words = visit(t, TURN_SHIFTED, numbers, count * sizeof *numbers);
-  for (uint32_t i = 0; i < count; i++)
-    if (t->puts_back)
-      numbers[i] += t->first;
-    else
-      words[i] -= t->first;
+  uint32_t *word = visit(t, TURN_SHIFTED, number, sizeof *number);
+  if (t->puts_back)
+    *number += t->first;
+  else
+    *word -= t->first;
 }
 
 void turn_buffers(turn_state *t, uint32_t *buffers, uint32_t count)

@@ -48,8 +48,8 @@ typedef struct turn_state {
 } turn_state;
 
 void turn_plain(turn_state *t, void *values, size_t bytes);
-/* Instances, or positions in the order of forwards. */
-void turn_shifted(turn_state *t, uint32_t *numbers, uint32_t count);
+/* An instance, or a position in the order of forwards. */
+void turn_shifted(turn_state *t, uint32_t *number);
 /* UINT32_MAX: no buffer. */
 void turn_buffers(turn_state *t, uint32_t *buffers, uint32_t count);
 void turn_events(turn_state *t, uint32_t *events, uint32_t count);

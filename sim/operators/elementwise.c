@@ -123,12 +123,12 @@ static void emit_dropout(emitter *e, kernel_kind kind, dtype type, int64_t eleme
 
 static void dropout_forward(emitter *e, const graph *g, const graph_node *n)
 {
-  assert(node_number(n, 0) > 0 && node_number(n, 0) <= 1);
+  assert(node_number(n) > 0 && node_number(n) <= 1);
   assert(dtype_bytes(type_of(g, n->outputs[1])) == 1);
   ref x = emit_input(e, n->inputs[0]);
   ref y = emit_output(e, n->outputs[0]);
   emit_dropout(e, KERNEL_DROPOUT_FORWARD, type_of(g, n->inputs[0]),
-               tensor_elements(g, n->inputs[0]), node_number(n, 0), n->dims[1], (ref[]){ x, 0 },
+               tensor_elements(g, n->inputs[0]), node_number(n), n->dims[1], (ref[]){ x, 0 },
                (ref[]){ y, emit_output(e, n->outputs[1]), 0 });
 }
 
@@ -138,7 +138,7 @@ static void dropout_backward(emitter *e, const graph *g, const graph_node *n)
   ref gx = gy != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
   if (gx != 0)
     emit_dropout(e, KERNEL_DROPOUT_BACKWARD, type_of(g, n->inputs[0]),
-                 tensor_elements(g, n->inputs[0]), node_number(n, 0), n->dims[1],
+                 tensor_elements(g, n->inputs[0]), node_number(n), n->dims[1],
                  (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });
 }
 
@@ -246,8 +246,7 @@ static void scale_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]);
   emit_number_kernel(e, KERNEL_SCALE, type_of(g, n->outputs[0]), tensor_elements(g, n->outputs[0]),
-                     node_number(n, 0), (ref[]){ x, 0 },
-                     (ref[]){ emit_output(e, n->outputs[0]), 0 });
+                     node_number(n), (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
 }
 
 static void scale_backward(emitter *e, const graph *g, const graph_node *n)
@@ -256,7 +255,7 @@ static void scale_backward(emitter *e, const graph *g, const graph_node *n)
   ref gx = gy != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
   if (gx != 0)
     emit_number_kernel(e, KERNEL_SCALE, type_of(g, n->inputs[0]), tensor_elements(g, n->inputs[0]),
-                       node_number(n, 0), (ref[]){ gy, 0 }, (ref[]){ gx, 0 });
+                       node_number(n), (ref[]){ gy, 0 }, (ref[]){ gx, 0 });
 }
 
 const operator_kind operator_scale = { "scale", scale_forward, scale_backward };

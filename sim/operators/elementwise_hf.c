@@ -59,7 +59,7 @@ static void plus_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]);
   hf_number_kernel(e, KERNEL_ADD_NUMBER, type_of(g, n->outputs[0]), elements_of(g, n),
-                   node_number(n, 0), x, emit_output(e, n->outputs[0]));
+                   node_number(n), x, emit_output(e, n->outputs[0]));
 }
 
 static void plus_backward(emitter *e, const graph *g, const graph_node *n)
@@ -226,16 +226,16 @@ const operator_kind operator_hf_tanh = { "tanh", tanh_forward, tanh_backward };
 static void scale_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]);
-  hf_number_kernel(e, KERNEL_SCALE, type_of(g, n->outputs[0]), elements_of(g, n), node_number(n, 0),
-                   x, emit_output(e, n->outputs[0]));
+  hf_number_kernel(e, KERNEL_SCALE, type_of(g, n->outputs[0]), elements_of(g, n), node_number(n), x,
+                   emit_output(e, n->outputs[0]));
 }
 
 static void scale_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref gx = emit_grad_for(e, n->inputs[0]);
-  hf_number_kernel(e, KERNEL_SCALE, type_of(g, n->inputs[0]), elements_of(g, n), node_number(n, 0),
-                   gy, gx);
+  hf_number_kernel(e, KERNEL_SCALE, type_of(g, n->inputs[0]), elements_of(g, n), node_number(n), gy,
+                   gx);
 }
 
 const operator_kind operator_hf_scale = { "scale", scale_forward, scale_backward };

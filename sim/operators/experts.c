@@ -53,7 +53,7 @@ static int64_t forward_bytes(emitter *e, const graph_node *n)
 {
   const settings *s = emit_settings(e);
   int64_t rows = n->dims[GROUPED_ROWS], inputs = n->dims[GROUPED_INPUTS];
-  int64_t apart = fp8_forward_bytes(s, rows, inputs, false);
+  int64_t apart = fp8_forward_bytes(s, rows, inputs);
   return apart > 0 ? apart : fp8_rowwise_bytes(s, rows, inputs);
 }
 

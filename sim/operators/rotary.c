@@ -27,7 +27,7 @@ static void complex_table(emitter *e, const graph *g, const graph_node *n)
               (kernel_shape){ .kind = KERNEL_ROTARY_ANGLES,
                               .type = DTYPE_FP32,
                               .dims = { elements },
-                              .scalars = { node_number(n, 0), (double)positions_of(table),
+                              .scalars = { node_number(n), (double)positions_of(table),
                                            (double)table->shape[3] } },
               (ref[]){ 0 }, (ref[]){ angles, 0 });
   emit_memory_kernel(e, KERNEL_ROTARY_POLAR, DTYPE_FP32, elements, (ref[]){ angles, 0 },
@@ -49,11 +49,11 @@ static void tables_forward(emitter *e, const graph *g, const graph_node *n)
   ref half = emit_vector(e, "angles", DTYPE_FP32, elements / 2);
   ref angles = emit_vector(e, "angles_twice", DTYPE_FP32, elements);
   emit_kernel(e,
-              (kernel_shape){ .kind = KERNEL_ROTARY_ANGLES,
-                              .type = DTYPE_FP32,
-                              .dims = { elements },
-                              .scalars = { node_number(n, 0), (double)table->shape[1],
-                                           (double)table->shape[2] } },
+              (kernel_shape){
+                  .kind = KERNEL_ROTARY_ANGLES,
+                  .type = DTYPE_FP32,
+                  .dims = { elements },
+                  .scalars = { node_number(n), (double)table->shape[1], (double)table->shape[2] } },
               (ref[]){ 0 }, (ref[]){ half, angles, 0 });
   ref of_angles[2];
   for (int i = 0; i < 2; i++) {

@@ -39,9 +39,9 @@ static void uri_string(FILE *out, const char *name)
   fputc('"', out);
 }
 
-/* `says_op`: with the op as its message. */
+/* With the op as its message. */
 static void print_location(FILE *out, const verified_iteration *i, const char *scenario,
-                           uint32_t rank, uint32_t op, bool says_op)
+                           uint32_t rank, uint32_t op)
 {
   const line_array *lines = &i->verification->plan->ranks[rank].lines;
   bool has_line = lines->count > 0;
@@ -49,12 +49,9 @@ static void print_location(FILE *out, const verified_iteration *i, const char *s
   fputs("{\"physicalLocation\": {\"artifactLocation\": {\"uri\": ", out);
   uri_string(out, has_line ? i->name : scenario);
   fprintf(out, "}, \"region\": {\"startLine\": %" PRId32 "}}", has_line ? lines->items[op] : 1);
-  if (says_op) {
-    fputs(", \"message\": {\"text\": ", out);
-    findings_op_string(out, i->verification->plan, rank, op);
-    fputs("}", out);
-  }
-  fputs("}", out);
+  fputs(", \"message\": {\"text\": ", out);
+  findings_op_string(out, i->verification->plan, rank, op);
+  fputs("}}", out);
 }
 
 static void print_related(FILE *out, const verified_iteration *i, const char *scenario,
@@ -63,14 +60,14 @@ static void print_related(FILE *out, const verified_iteration *i, const char *sc
   const char *separator = "";
   fputs(", \"relatedLocations\": [", out);
   if (f->first != NO_OP) {
-    print_location(out, i, scenario, f->rank, f->first, true);
+    print_location(out, i, scenario, f->rank, f->first);
     separator = ", ";
   }
   for (uint32_t k = f->places; k < f->places + f->place_count; k++) {
     const finding_place *p = &i->verification->places.items[k];
     if (p->op == NO_OP) continue;
     fputs(separator, out);
-    print_location(out, i, scenario, p->rank, p->op, true);
+    print_location(out, i, scenario, p->rank, p->op);
     separator = ", ";
   }
   fputs("]", out);
@@ -94,7 +91,7 @@ static void print_result(FILE *out, const verified_iteration *i, const char *sce
           finding_name(kind), (int)kind, level_of(kind));
   print_message(out, i, f);
   fputs("}, \"locations\": [", out);
-  print_location(out, i, scenario, f->rank, f->second, true);
+  print_location(out, i, scenario, f->rank, f->second);
   fputs("]", out);
   print_related(out, i, scenario, f);
   fputs("}", out);

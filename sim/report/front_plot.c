@@ -61,9 +61,9 @@ static void extend(axis *x, int64_t value)
 }
 
 /* Whole steps around the shown values, and little more: the picture shows differences. */
-static void finish_axis(axis *x, int64_t unit, int steps)
+static void finish_axis(axis *x, int64_t unit)
 {
-  x->step = scale_step(max_i64(x->end - x->begin, unit), unit, steps);
+  x->step = scale_step(max_i64(x->end - x->begin, unit), unit, 10);
   x->begin = max_i64(0, x->begin / x->step - 1) * x->step;
   x->end = (x->end / x->step + 1) * x->step;
 }
@@ -77,8 +77,8 @@ static void scale_chart(chart *g)
   }
   g->capacity = g->capacity_bytes / 2 <= g->bytes.end;
   if (g->capacity) extend(&g->bytes, g->capacity_bytes);
-  finish_axis(&g->bytes, unit_of_bytes(g->bytes.end).size, 10);
-  finish_axis(&g->time_ps, PS_PER_NS, 10);
+  finish_axis(&g->bytes, unit_of_bytes(g->bytes.end).size);
+  finish_axis(&g->time_ps, PS_PER_NS);
 }
 
 static void draw_sizes(chart *g)

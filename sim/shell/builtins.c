@@ -344,7 +344,7 @@ static flow run_shift(call *c)
   evaluator *e = c->e;
   int64_t by = 1;
   for (uint32_t i = 0; i < e->argument_count; i++) {
-    uint32_t unknown = first_unknown(e, e->arguments[i].text, false);
+    uint32_t unknown = first_unknown(e, e->arguments[i].text);
     if (unknown != NO_ORIGIN && e->origins.items[unknown].many) return unclear(c);
   }
   if (c->count > 0) {
@@ -472,7 +472,7 @@ static flow run_let(call *c)
     if (value == NULL) return FLOW_EXIT;
     const char *plain = plain_text(c->e, value);
     if (plain == NULL) {
-      set_unknown_status(c->e, first_unknown(c->e, value, false));
+      set_unknown_status(c->e, first_unknown(c->e, value));
       return FLOW_NEXT;
     }
     status = strcmp(plain, "0") == 0;

@@ -29,7 +29,7 @@ static truth not(truth t)
 
 static truth depends_on(condition *c, const char *text)
 {
-  if (c->origin == NO_ORIGIN) c->origin = first_unknown(c->e, text, false);
+  if (c->origin == NO_ORIGIN) c->origin = first_unknown(c->e, text);
   return UNKNOWN;
 }
 
@@ -224,7 +224,7 @@ void test_words(evaluator *e, const field *words, uint32_t count, source_pos at,
   /* an unquoted unknown may be no word, or several: how the rest is read is not known either */
   bool unclear = false;
   for (uint32_t i = 0; i < count; i++) {
-    uint32_t unknown = first_unknown(e, words[i].text, false);
+    uint32_t unknown = first_unknown(e, words[i].text);
     if (unknown != NO_ORIGIN && e->origins.items[unknown].many) {
       unclear = true;
       c.origin = unknown;

@@ -204,7 +204,7 @@ static flow run_uncertain(evaluator *e, uncertain *u, uint32_t origin)
 
 static bool is_uncertain_item(const evaluator *e, const field *f)
 {
-  uint32_t unknown = first_unknown(e, f->text, false);
+  uint32_t unknown = first_unknown(e, f->text);
   return unknown != NO_ORIGIN && (e->origins.items[unknown].many ||
                                   (!f->quoted && f->text[MARK_BYTES] == '\0' && is_mark(f->text)));
 }
@@ -230,7 +230,7 @@ static flow run_for(evaluator *e, shell_node *n)
     }
     if (is_uncertain_item(e, &items.items[i])) {
       uncertain u = { .body = n->children[0] };
-      f = run_uncertain(e, &u, first_unknown(e, items.items[i].text, false));
+      f = run_uncertain(e, &u, first_unknown(e, items.items[i].text));
     } else {
       f = run_node(e, n->children[0]);
     }
@@ -253,7 +253,7 @@ static int loop_condition(evaluator *e, shell_node *n, flow *f, uint32_t *origin
       *f = FLOW_EXIT;
       return 0;
     }
-    *origin = first_unknown(e, value, false);
+    *origin = first_unknown(e, value);
     return *origin != NO_ORIGIN ? -1 : strcmp(value, "0") != 0;
   }
   *f = run_tested(e, n->children[0]);
@@ -378,7 +378,7 @@ static int arm_matches(evaluator *e, const case_walk *w, uint32_t index, uint32_
     if (pattern != NULL && strcmp(pattern, "*") == 0) return 1;
     if (pattern == NULL || subject == NULL || has_extended_pattern(pattern)) {
       found = -1;
-      *origin = first_unknown(e, subject == NULL ? w->subject : text, false);
+      *origin = first_unknown(e, subject == NULL ? w->subject : text);
       if (*origin == NO_ORIGIN) {
         uint32_t pattern_origin = mark_index(unknown_text(e, NULL, text, node_place(w->n)));
         *origin = pattern_origin;
@@ -682,7 +682,7 @@ static flow run_number(evaluator *e, shell_node *n)
   const char *text = expand_text(e, &n->words[0], EXPAND_VALUE);
   const char *value = text != NULL ? arithmetic(e, text, node_place(n)) : NULL;
   if (value == NULL) return FLOW_EXIT;
-  uint32_t unknown = first_unknown(e, value, false);
+  uint32_t unknown = first_unknown(e, value);
   if (unknown != NO_ORIGIN)
     set_unknown_status(e, unknown);
   else

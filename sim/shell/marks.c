@@ -79,11 +79,11 @@ const value_origin *mark_origin(const evaluator *e, const char *p)
 
 /* ---- texts ---- */
 
-uint32_t first_unknown(const evaluator *e, const char *text, bool secrets)
+uint32_t first_unknown(const evaluator *e, const char *text)
 {
   for (const char *p = strchr(text, MARK); p != NULL; p = strchr(p + MARK_BYTES, MARK)) {
     origin_kind kind = mark_origin(e, p)->kind;
-    if (kind == ORIGIN_UNKNOWN || (secrets && kind == ORIGIN_SECRET)) return mark_index(p);
+    if (kind == ORIGIN_UNKNOWN) return mark_index(p);
   }
   return NO_ORIGIN;
 }
@@ -108,7 +108,7 @@ const char *first_unset(const evaluator *e, const char *text)
 const char *plain_text(evaluator *e, const char *text)
 {
   if (strchr(text, MARK) == NULL) return text;
-  if (first_unknown(e, text, false) != NO_ORIGIN) return NULL;
+  if (first_unknown(e, text) != NO_ORIGIN) return NULL;
   text_buffer b = { 0 };
   for (const char *p = text; *p != '\0';) {
     bool added = true;

@@ -296,8 +296,7 @@ bool forget_changes(evaluator *e, const shell_state *before, uint32_t because, b
     if (!put_variable(e, v)) return false;
   }
   if (!same_arguments(e, before)) {
-    uint32_t unknown =
-        e->argument_count == 1 ? first_unknown(e, e->arguments[0].text, false) : NO_ORIGIN;
+    uint32_t unknown = e->argument_count == 1 ? first_unknown(e, e->arguments[0].text) : NO_ORIGIN;
     bool already = unknown != NO_ORIGIN && e->origins.items[unknown].many;
     forget_arguments(e, because);
     *changed = *changed || !already;

@@ -80,7 +80,7 @@ static const char *value_of(evaluator *e, const char *name, const char *written,
   switch (name[0]) {
   case '#':
     for (uint32_t i = 0; i < e->argument_count; i++) {
-      uint32_t unknown = first_unknown(e, e->arguments[i].text, false);
+      uint32_t unknown = first_unknown(e, e->arguments[i].text);
       if (unknown != NO_ORIGIN && e->origins.items[unknown].many) return mark_text(e, unknown);
     }
     return arena_printf(e->a, "%" PRIu32, e->argument_count);
@@ -283,7 +283,7 @@ static bool add_unknown(parameter *q)
           : NULL;
   /* where the value itself has an unknown part, that is what the result depends on */
   for (uint32_t i = 0; i < q->s.count; i++) {
-    uint32_t index = first_unknown(q->e, q->s.texts[i], false);
+    uint32_t index = first_unknown(q->e, q->s.texts[i]);
     if (index == NO_ORIGIN) continue;
     value_origin o = q->e->origins.items[index];
     o.alternatives = NULL;

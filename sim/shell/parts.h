@@ -77,8 +77,8 @@ static inline bool is_mark(const char *p)
 uint32_t mark_index(const char *p);
 const value_origin *mark_origin(const evaluator *e, const char *p);
 
-/* The first unknown mark of a text, or NO_ORIGIN. Secrets count only where `secrets`. */
-uint32_t first_unknown(const evaluator *e, const char *text, bool secrets);
+/* The first unknown mark of a text, or NO_ORIGIN. */
+uint32_t first_unknown(const evaluator *e, const char *text);
 /* It has a character even if all its unknown parts are empty. */
 bool has_character(const evaluator *e, const char *text);
 /* The name of the first variable that was never set and left nothing there, or NULL. */

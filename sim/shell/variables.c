@@ -61,7 +61,7 @@ variable_table copy_table(evaluator *e, const variable_table *t)
  * set. */
 static const char *named(evaluator *e, const char *name, const char *text)
 {
-  if (first_unknown(e, text, false) == NO_ORIGIN) return text;
+  if (first_unknown(e, text) == NO_ORIGIN) return text;
   text_buffer b = { 0 };
   for (const char *p = text; *p != '\0';) {
     size_t length = is_mark(p) ? MARK_BYTES : strcspn(p, "\xFF");
@@ -91,7 +91,7 @@ bool set_scalar(evaluator *e, const char *name, const char *text, source_pos at)
 {
   variable *v = variable_copy(e, name);
   if (v->readonly) return diag_error(e->d, at, "%.100s is readonly and assigned again", name);
-  bool unknown = first_unknown(e, text, false) != NO_ORIGIN;
+  bool unknown = first_unknown(e, text) != NO_ORIGIN;
   if (v->preset != NULL && unknown) {
     diag_note(e->d, at,
               "%s is taken from --env: the script gives it \"%.100s\", which is not known", name,
@@ -186,7 +186,7 @@ const char *scalar_text(evaluator *e, const char *name, source_pos at)
   if (v->kind == VARIABLE_SCALAR) return v->text;
   for (uint32_t i = 0; i < v->element_count; i++) {
     const element *x = &v->elements[i];
-    uint32_t unknown = first_unknown(e, x->text, false);
+    uint32_t unknown = first_unknown(e, x->text);
     if (v->kind == VARIABLE_MAP ? strcmp(x->key, "0") == 0 : x->index == 0) return x->text;
     if (unknown != NO_ORIGIN && e->origins.items[unknown].many) return x->text;
   }
@@ -205,7 +205,7 @@ bool is_set_variable(evaluator *e, const char *name)
 bool has_unknown_elements(const evaluator *e, const variable *v)
 {
   for (uint32_t i = 0; v->kind != VARIABLE_SCALAR && i < v->element_count; i++) {
-    uint32_t unknown = first_unknown(e, v->elements[i].text, false);
+    uint32_t unknown = first_unknown(e, v->elements[i].text);
     if (unknown != NO_ORIGIN && e->origins.items[unknown].many) return true;
   }
   return false;

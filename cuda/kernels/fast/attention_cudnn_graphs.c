@@ -79,7 +79,7 @@ static void key_gradient(const builder *b, graph_tensor x, graph_tensor y, graph
 {
   const attention_shape *a = b->a;
   const int64_t dims[] = { a->batch, a->heads, a->keys, y.dims[3] };
-  graph_tensor t = graph_transpose(b->g, x, CUDNN_DATA_BFLOAT16);
+  graph_tensor t = graph_transpose(b->g, x);
   if (a->heads == a->kv_heads) {
     graph_matmul_to(b->g, t, y, to);
   } else {
@@ -114,8 +114,7 @@ void attention_backward_graph(cudnn_graph *g, const attention_shape *a)
   ds = add(&b, CUDNN_POINTWISE_MUL, add(&b, CUDNN_POINTWISE_SUB, ds, delta), p);
   ds = add(&b, CUDNN_POINTWISE_MUL, ds, scale);
   key_gradient(&b, ds, q, key(&b, BACKWARD_KEY_GRADIENT, a->qk, false));
-  graph_matmul_to(g, ds, graph_transpose(g, k, CUDNN_DATA_BFLOAT16),
-                  query(&b, BACKWARD_QUERY_GRADIENT, a->qk));
+  graph_matmul_to(g, ds, graph_transpose(g, k), query(&b, BACKWARD_QUERY_GRADIENT, a->qk));
 }
 
 #endif

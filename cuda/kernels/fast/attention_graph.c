@@ -195,11 +195,11 @@ graph_tensor graph_reduce(cudnn_graph *g, cudnnReduceTensorOp_t mode, graph_tens
   return y;
 }
 
-graph_tensor graph_transpose(cudnn_graph *g, graph_tensor x, cudnnDataType_t type)
+graph_tensor graph_transpose(cudnn_graph *g, graph_tensor x)
 {
   const int64_t dims[] = { x.dims[0], x.dims[1], x.dims[3], x.dims[2] };
   const int64_t strides[] = { x.strides[0], x.strides[1], x.strides[3], x.strides[2] };
-  graph_tensor y = new_tensor(g, g->next_virtual++, type, dims, strides, false);
+  graph_tensor y = new_tensor(g, g->next_virtual++, CUDNN_DATA_BFLOAT16, dims, strides, false);
   cudnn_descriptor o = new_descriptor(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
   set_descriptor(g, o, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x.descriptor);
   set_descriptor(g, o, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y.descriptor);

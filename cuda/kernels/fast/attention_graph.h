@@ -58,8 +58,8 @@ void graph_binary_to(cudnn_graph *g, cudnnPointwiseMode_t mode, graph_tensor x, 
 graph_tensor graph_reduce(cudnn_graph *g, cudnnReduceTensorOp_t mode, graph_tensor x,
                           const int64_t *dims);
 void graph_reduce_to(cudnn_graph *g, cudnnReduceTensorOp_t mode, graph_tensor x, graph_tensor to);
-/* The last two dimensions exchanged, as `type`. */
-graph_tensor graph_transpose(cudnn_graph *g, graph_tensor x, cudnnDataType_t type);
+/* The last two dimensions exchanged, as bf16. */
+graph_tensor graph_transpose(cudnn_graph *g, graph_tensor x);
 /* Scores [batch, heads, queries, keys] of keys after their query become `instead`. */
 graph_tensor graph_causal(cudnn_graph *g, graph_tensor scores, graph_tensor instead);
 

@@ -147,7 +147,7 @@ tensor_id hf_scale(graph *g, tensor_id x, double factor)
 tensor_id hf_plus(graph *g, tensor_id x, double number)
 {
   graph_node *n = graph_add_of(g, &operator_hf_plus, x);
-  node_set_number(n, 0, number);
+  node_set_number(n, number);
   return result_like(g, n, "plus", type_of(g, x), x);
 }
 
@@ -155,7 +155,7 @@ tensor_id hf_clamp(graph *g, double limit, bool both, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
   graph_node *n = graph_add_of(g, &operator_hf_clamp, x);
-  node_set_number(n, 0, limit);
+  node_set_number(n, limit);
   n->flags = both;
   if (t.requires_grad) node_save(n, x);
   return hf_result(g, n, "clamped", (dtype)t.dtype, t.shape);
@@ -173,7 +173,7 @@ tensor_id hf_dropout(graph *g, double probability, tensor_id x)
 {
   if (!(probability > 0)) return x;
   graph_node *n = graph_add_of(g, &operator_dropout, x);
-  node_set_number(n, 0, probability);
+  node_set_number(n, probability);
   tensor_id y = result_like(g, n, "dropped", type_of(g, x), x);
   tensor_id mask = hf_side_result(g, n, "dropout_mask", DTYPE_BYTE, g->tensors.items[x].shape);
   if (hf_needs_gradient(g, y)) node_save(n, mask);

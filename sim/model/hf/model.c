@@ -77,7 +77,7 @@ static rotary_tables tables_of(graph *g, const settings *s, double base)
   dtype type = s->model.rotary_tables_fp32 || is_complex ? DTYPE_FP32 : model_dtype(s);
   graph_site(g, "rotary_emb");
   graph_node *n = graph_add(g, &operator_hf_rotary_tables);
-  node_set_number(n, 0, base);
+  node_set_number(n, base);
   if (is_complex)
     return (rotary_tables){ .cosine = hf_side_result(g, n, "freqs_cis", type, shape) };
   return (rotary_tables){ .cosine = hf_side_result(g, n, "cos", type, shape),

@@ -89,7 +89,7 @@ tensor_id dropout(graph *g, const char *name, double probability, tensor_id x)
   tensor_id mask = graph_tensor_like(g, "dropout_mask", DTYPE_BYTE, x);
   g->tensors.items[mask].requires_grad = false;
   graph_node *n = graph_add(g, &operator_dropout);
-  node_set_number(n, 0, probability);
+  node_set_number(n, probability);
   node_input(n, x);
   node_output(n, y);
   node_output(n, mask);

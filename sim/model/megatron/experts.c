@@ -27,7 +27,7 @@ static tensor_id quantize(const settings *s, const grouped *l, int64_t rows, ten
                           graph_node *n, tensor_id copy)
 {
   n->dims[GROUPED_GRADIENT_BYTES] = fp8_gradient_bytes(s, rows, l->outputs);
-  n->dims[GROUPED_FORWARD_BYTES] = fp8_forward_bytes(s, rows, l->inputs, false);
+  n->dims[GROUPED_FORWARD_BYTES] = fp8_forward_bytes(s, rows, l->inputs);
   if (!l->keeps_original) {
     node_output(n, copy);
     return copy;

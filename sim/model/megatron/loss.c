@@ -201,7 +201,7 @@ tensor_id loss_head(graph *g, const settings *s, const micro_batch *data, tensor
   node_save(n, data->loss_mask);
   tensor_id scaled = graph_tensor_new(g, "scaled_loss", DTYPE_FP32, 1, 0, 0, 0);
   n = graph_add(g, &operator_scale);
-  node_set_number(n, 0, loss_weight(s, tensor_elements(g, token_losses)));
+  node_set_number(n, loss_weight(s, tensor_elements(g, token_losses)));
   node_input(n, total);
   node_output(n, scaled);
   return scaled;
