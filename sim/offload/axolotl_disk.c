@@ -47,8 +47,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   (void)iteration;
   (void)d;
 
-  assert(r->chunk_count == 1 && "one stage, one chunk");
-  *x = (manager){ .shape = &r->chunks[0] };
+  *x = (manager){ .shape = only_chunk(r) };
   x->saved = ARENA_ARRAY(a, saved_tensor, x->shape->entry_count);
   return x;
 }

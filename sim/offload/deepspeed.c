@@ -41,8 +41,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   (void)iteration;
   (void)d;
 
-  assert(r->chunk_count == 1 && "one stage, one chunk");
-  *x = (engine){ .shape = &r->chunks[0] };
+  *x = (engine){ .shape = only_chunk(r) };
   return x;
 }
 

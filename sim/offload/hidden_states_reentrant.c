@@ -42,8 +42,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   (void)iteration;
   (void)d;
 
-  assert(r->chunk_count == 1 && "one stage, one chunk");
-  *x = (manager){ .shape = &r->chunks[0], .ahead = UINT32_MAX };
+  *x = (manager){ .shape = only_chunk(r), .ahead = UINT32_MAX };
   x->entries = ARENA_ARRAY(a, uint32_t, x->shape->entry_count);
   return x;
 }

@@ -35,7 +35,8 @@ static bool output_leaves(const chunk_shape *c, uint32_t entry)
 }
 
 typedef struct engine {
-  const rank_shape *rank;
+  const settings *settings;
+  const chunk_shape *shape;
   plan_stream stream; /* copies both ways, and owns the reloaded memory */
   hidden_states inputs;
   uint32_t packed; /* in this step */
@@ -48,28 +49,23 @@ typedef struct engine {
   int64_t backwards; /* done in this step */
 } engine;
 
-static const chunk_shape *shape_of(const engine *x)
-{
-  assert(x->rank->chunk_count == 1);
-  return &x->rank->chunks[0];
-}
-
 static bool moves_inputs(const engine *x)
 {
-  return x->rank->settings->offload.selective_checkpointing_hidden_states;
+  return x->settings->offload.selective_checkpointing_hidden_states;
 }
 
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
 {
   engine *x = ARENA_NEW(a, engine);
+  const chunk_shape *c = only_chunk(r);
   (void)iteration;
   (void)d;
 
-  assert(r->chunk_count == 1 && "one stage, one chunk");
-  *x = (engine){ .rank = r,
-                 .inputs = { .shape = &r->chunks[0], .stream = STREAM_D2H },
-                 .coming = ARENA_ARRAY(a, bool, r->chunks[0].entry_count),
-                 .back = ARENA_ARRAY(a, event_id, r->chunks[0].entry_count) };
+  *x = (engine){ .settings = r->settings,
+                 .shape = c,
+                 .inputs = { .shape = c, .stream = STREAM_D2H },
+                 .coming = ARENA_ARRAY(a, bool, c->entry_count),
+                 .back = ARENA_ARRAY(a, event_id, c->entry_count) };
   x->stream = moves_inputs(x) ? STREAM_H2D : STREAM_D2H;
   return x;
 }
@@ -88,7 +84,7 @@ static void let_oldest_go(const engine *x, walk *w)
 static void pack(engine *x, walk *w, instance_id i, uint32_t entry)
 {
   assert(act_place(w, i, entry) == PLACE_DEVICE && !x->coming[entry] && "packed once");
-  assert(output_leaves(shape_of(x), entry));
+  assert(output_leaves(x->shape, entry));
   uint32_t newest = x->packed % STASH;
 
   let_oldest_go(x, w);
@@ -104,9 +100,9 @@ static void pack(engine *x, walk *w, instance_id i, uint32_t entry)
 static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
   engine *x = state;
-  assert(entry > 0 && entry < shape_of(x)->entry_count);
+  assert(entry > 0 && entry < x->shape->entry_count);
 
-  if (output_leaves(shape_of(x), entry))
+  if (output_leaves(x->shape, entry))
     pack(x, w, i, entry);
   else if (moves_inputs(x))
     hidden_states_pack(&x->inputs, w, i, entry);
@@ -117,7 +113,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 static void start_restore(const engine *x, walk *w, instance_id i, uint32_t entry)
 {
   if (x->coming[entry]) return;
-  assert(act_place(w, i, entry) == PLACE_HOST && output_leaves(shape_of(x), entry));
+  assert(act_place(w, i, entry) == PLACE_HOST && output_leaves(x->shape, entry));
   act_copy_in(w, i, entry, x->stream, x->stream);
   x->back[entry] = act_record(w, x->stream);
   x->coming[entry] = true;
@@ -126,7 +122,7 @@ static void start_restore(const engine *x, walk *w, instance_id i, uint32_t entr
 static void fetch_layer(const engine *x, walk *w, instance_id i, int32_t layer)
 {
   assert(layer >= -1);
-  const chunk_shape *c = shape_of(x);
+  const chunk_shape *c = x->shape;
 
   for (uint32_t g = 1; g < c->group_count; g++) {
     uint32_t end = c->groups[g].first_entry + c->groups[g].entry_count;
@@ -139,7 +135,7 @@ static void fetch_layer(const engine *x, walk *w, instance_id i, int32_t layer)
 static void layer_begin(void *state, walk *w, instance_id i, int32_t layer, layer_pass pass)
 {
   if (pass != PASS_RECOMPUTE) return;
-  assert(layer >= 0 && !((const engine *)state)->rank->settings->recompute.use_reentrant);
+  assert(layer >= 0 && !((const engine *)state)->settings->recompute.use_reentrant);
   fetch_layer(state, w, i, layer);
   fetch_layer(state, w, i, layer - 1);
 }
@@ -148,7 +144,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
   engine *x = state;
 
-  if (!shape_of(x)->entries[entry].cached) {
+  if (!x->shape->entries[entry].cached) {
     hidden_states_unpack(&x->inputs, w, i, entry);
     return;
   }
@@ -163,10 +159,10 @@ static void node_backward_end(void *state, walk *w, instance_id i, uint32_t firs
                               uint32_t count)
 {
   engine *x = state;
-  assert(first_entry > 0 && first_entry + count <= shape_of(x)->entry_count);
+  assert(first_entry > 0 && first_entry + count <= x->shape->entry_count);
 
   for (uint32_t e = first_entry; e < first_entry + count; e++) {
-    if (!output_leaves(shape_of(x), e)) continue;
+    if (!output_leaves(x->shape, e)) continue;
     if (act_place(w, i, e) == PLACE_HOST) act_drop_host(w, i, e);
     x->coming[e] = false;
   }
@@ -174,7 +170,7 @@ static void node_backward_end(void *state, walk *w, instance_id i, uint32_t firs
 
 static void empty_stash(engine *x, walk *w)
 {
-  assert(x->backwards == x->rank->settings->derived.num_microbatches);
+  assert(x->backwards == x->settings->derived.num_microbatches);
   uint32_t held = x->packed < STASH ? x->packed : STASH;
 
   for (uint32_t k = 0; k < held; k++)
@@ -188,8 +184,8 @@ static void backward_end(void *state, walk *w, instance_id i)
   (void)i;
 
   if (moves_inputs(x)) hidden_states_finish(&x->inputs, w);
-  assert(x->backwards < x->rank->settings->derived.num_microbatches);
-  if (++x->backwards == x->rank->settings->derived.num_microbatches) empty_stash(x, w);
+  assert(x->backwards < x->settings->derived.num_microbatches);
+  if (++x->backwards == x->settings->derived.num_microbatches) empty_stash(x, w);
 }
 
 /* ---- conditions ---- */

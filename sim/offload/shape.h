@@ -85,6 +85,28 @@ typedef struct rank_shape {
   const schedule *schedule;
 } rank_shape;
 
+/* The chunk of a rank that has one. */
+static inline const chunk_shape *only_chunk(const rank_shape *r)
+{
+  assert(r->chunk_count == 1 && "one stage, one chunk");
+  return &r->chunks[0];
+}
+
+/* The group of a layer where each layer is one. */
+static inline const saved_group *layer_group(const chunk_shape *c, uint32_t layer)
+{
+  assert(layer + 1 < c->group_count);
+  return &c->groups[layer + 1];
+}
+
+/* Two entries begin at the same element of a storage and have the same type; only the width of types is
+ * known here. */
+static inline bool is_same_start(const saved_entry *a, const saved_entry *b)
+{
+  return a->slot == b->slot && a->offset_elements == b->offset_elements &&
+         a->element_bytes == b->element_bytes;
+}
+
 /* An instance: handle of a chunk in flight; dense numbers 0 .. (micro-batches x chunks - 1):
  * microbatch * chunk_count + chunk. */
 typedef uint32_t instance_id;

@@ -21,47 +21,34 @@
 #include "sim/offload/te_entries.h"
 
 typedef struct engine {
-  const rank_shape *rank;
+  const settings *settings;
+  const chunk_shape *shape;
   layer_windows windows;
   bool persistent; /* reloads use the sets below */
   bool warmup;
   device_buffer *sets[2]; /* each has the sizes of layer 0's marked tensors */
 } engine;
 
-static const chunk_shape *shape_of(const engine *x)
-{
-  assert(x->rank->chunk_count == 1);
-  return &x->rank->chunks[0];
-}
-
-static const saved_group *group_of(const engine *x, uint32_t layer)
-{
-  assert(layer + 1 < shape_of(x)->group_count);
-  return &shape_of(x)->groups[layer + 1];
-}
-
 /* The layer's first entry at or after `entry` that leaves, or the end of the layer's entries. */
 static uint32_t leaving_from(const engine *x, uint32_t layer, uint32_t entry)
 {
-  const saved_group *g = group_of(x, layer);
+  const saved_group *g = layer_group(x->shape, layer);
 
-  assert(entry >= g->first_entry && g->first_entry + g->entry_count <= shape_of(x)->entry_count);
-  while (entry < g->first_entry + g->entry_count &&
-         !te_v1_entry_leaves(&shape_of(x)->entries[entry]))
+  assert(entry >= g->first_entry && g->first_entry + g->entry_count <= x->shape->entry_count);
+  while (entry < g->first_entry + g->entry_count && !te_v1_entry_leaves(&x->shape->entries[entry]))
     entry++;
   return entry;
 }
 
 #define FOR_EACH_LEAVING(x, layer, e)                                                              \
-  for (uint32_t e = leaving_from(x, layer, group_of(x, layer)->first_entry);                       \
-       e < group_of(x, layer)->first_entry + group_of(x, layer)->entry_count;                      \
+  for (uint32_t e = leaving_from(x, layer, layer_group(x->shape, layer)->first_entry);             \
+       e < layer_group(x->shape, layer)->first_entry + layer_group(x->shape, layer)->entry_count;  \
        e = leaving_from(x, layer, e + 1))
 
 static bool same_shape(const engine *x, uint32_t a, uint32_t b)
 {
-  assert(te_v1_entry_leaves(&shape_of(x)->entries[a]) &&
-         te_v1_entry_leaves(&shape_of(x)->entries[b]));
-  const saved_entry *one = &shape_of(x)->entries[a], *other = &shape_of(x)->entries[b];
+  assert(te_v1_entry_leaves(&x->shape->entries[a]) && te_v1_entry_leaves(&x->shape->entries[b]));
+  const saved_entry *one = &x->shape->entries[a], *other = &x->shape->entries[b];
 
   return one->bytes == other->bytes && one->element_bytes == other->element_bytes;
 }
@@ -70,8 +57,8 @@ static bool same_shape(const engine *x, uint32_t a, uint32_t b)
 static bool fits_sets(const engine *x, uint32_t layer)
 {
   assert(layer < x->windows.offloaded && x->persistent);
-  uint32_t model = leaving_from(x, 0, group_of(x, 0)->first_entry);
-  uint32_t end = group_of(x, 0)->first_entry + group_of(x, 0)->entry_count;
+  uint32_t model = leaving_from(x, 0, layer_group(x->shape, 0)->first_entry);
+  uint32_t end = layer_group(x->shape, 0)->first_entry + layer_group(x->shape, 0)->entry_count;
 
   FOR_EACH_LEAVING(x, layer, e)
   {
@@ -87,10 +74,10 @@ static bool check_sets(const engine *x, diag *d)
   for (uint32_t layer = 1; layer < x->windows.offloaded; layer++)
     if (!fits_sets(x, layer))
       return diag_error(
-          d, x->rank->settings->at[KEY_offload_cpu_offloading_double_buffering],
+          d, x->settings->at[KEY_offload_cpu_offloading_double_buffering],
           "cpu_offloading_double_buffering needs layers that save the same shapes; layer %d "
           "does not save what layer %d saves",
-          group_of(x, layer)->layer, group_of(x, 0)->layer);
+          layer_group(x->shape, layer)->layer, layer_group(x->shape, 0)->layer);
   return true;
 }
 
@@ -111,32 +98,33 @@ static bool check_overwriting(const engine *x, diag *d)
 {
   assert(x->persistent);
   uint32_t layer = overwriting_layer(x);
-  bool released = x->rank->settings->offload.mode == MODE_AS_RELEASED;
+  bool released = x->settings->offload.mode == MODE_AS_RELEASED;
 
   if (layer == UINT32_MAX || released) return true;
   return diag_error(
-      d, x->rank->settings->at[KEY_offload_cpu_offloading_double_buffering],
+      d, x->settings->at[KEY_offload_cpu_offloading_double_buffering],
       "cpu_offloading_double_buffering with cpu_offloading_num_layers %u: layer %d comes "
       "back into the buffers that layer %d still needs; choose num_layers - 1, or set offload.mode "
       "as_released to predict the run with that defect",
-      x->windows.offloaded, group_of(x, layer)->layer, group_of(x, layer + 2)->layer);
+      x->windows.offloaded, layer_group(x->shape, layer)->layer,
+      layer_group(x->shape, layer + 2)->layer);
 }
 
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
 {
   engine *x = ARENA_NEW(a, engine);
 
-  assert(r->chunk_count == 1 && "one stage, one chunk");
-  *x = (engine){ .rank = r,
+  *x = (engine){ .settings = r->settings,
+                 .shape = only_chunk(r),
                  .windows =
-                     layer_windows_new(r->chunks[0].group_count - 1,
+                     layer_windows_new(only_chunk(r)->group_count - 1,
                                        (uint32_t)r->settings->offload.cpu_offloading_num_layers, a),
                  .persistent = r->settings->offload.cpu_offloading_double_buffering,
                  .warmup = iteration == ITERATION_WARMUP };
   if (!x->persistent) return x;
   if (!check_sets(x, d) || !check_overwriting(x, d)) return NULL;
   for (int set = 0; set < 2; set++)
-    x->sets[set] = ARENA_ARRAY(a, device_buffer, group_of(x, 0)->entry_count + 1);
+    x->sets[set] = ARENA_ARRAY(a, device_buffer, layer_group(x->shape, 0)->entry_count + 1);
   return x;
 }
 
@@ -148,7 +136,7 @@ static void make_set(engine *x, walk *w, uint32_t set)
   assert(set < 2 && x->sets[set] != NULL);
   FOR_EACH_LEAVING(x, 0, e)
   x->sets[set][k++] = act_own_buffer(w, 0, e);
-  assert(k <= group_of(x, 0)->entry_count);
+  assert(k <= layer_group(x->shape, 0)->entry_count);
 }
 
 /* The first iteration allocates the sets; in later ones they are residents. */
@@ -169,7 +157,7 @@ static void copy_out(const engine *x, walk *w, instance_id i, uint32_t layer)
   assert(layer < x->windows.offloaded);
   FOR_EACH_LEAVING(x, layer, e)
   {
-    bool contiguous = shape_of(x)->entries[e].contiguous;
+    bool contiguous = x->shape->entries[e].contiguous;
     act_copy_out(
         w, i, e,
         (offload_how){ .form = contiguous ? COPY_VIEW : COPY_GATHERED, .stream = STREAM_D2H });

@@ -161,7 +161,7 @@ static offload_theory theory_of(const theory_rules *rules, const rank_shape *r, 
 
 static void hold_weights(const offload_theory *t, const theory_rules *rules, bool *held)
 {
-  const chunk_shape *c = &t->rank->chunks[0];
+  const chunk_shape *c = only_chunk(t->rank);
 
   for (uint32_t e = 1; e < c->entry_count; e++) {
     const saved_entry *saved = &c->entries[e];
@@ -177,11 +177,10 @@ static void hold_weights(const offload_theory *t, const theory_rules *rules, boo
 int64_t theory_weight_bytes(const theory_rules *rules, const rank_shape *r, arena *a)
 {
   offload_theory t = theory_of(rules, r, a);
-  const chunk_shape *c = &r->chunks[0];
+  const chunk_shape *c = only_chunk(r);
   bool *held = ARENA_ARRAY(a, bool, c->visiting_count);
   int64_t sum = 0;
 
-  assert(r->chunk_count == 1 && "plain PyTorch has one chunk");
   hold_weights(&t, rules, held);
   for (uint32_t k = 1; k < c->visiting_count; k++)
     if (!held[k]) sum += c->visiting_bytes[k];

@@ -29,7 +29,7 @@ static bool is_duplicate(const packed_entries *p, uint32_t entry)
   const saved_entry *entries = p->chunk->entries;
 
   for (uint32_t e = entry; e-- > 1;)
-    if ((p->copied[e] || p->duplicate[e]) && trl_same_key(&entries[e], &entries[entry]))
+    if ((p->copied[e] || p->duplicate[e]) && is_same_start(&entries[e], &entries[entry]))
       return p->duplicate[e] || !is_let_go(p, e);
   return false;
 }

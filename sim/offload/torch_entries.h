@@ -19,14 +19,6 @@ static inline bool trl_entry_leaves(const saved_entry *e, bool parameters_regist
   return !e->parameter && e->bytes >= TRL_MIN_BYTES && !(e->of_parameter && parameters_registered);
 }
 
-/* Two entries with the same key in OffloadActivations: they begin at the same element of a storage
- * and have the same type; only the width of types is known here. */
-static inline bool trl_same_key(const saved_entry *a, const saved_entry *b)
-{
-  return a->slot == b->slot && a->offset_elements == b->offset_elements &&
-         a->element_bytes == b->element_bytes;
-}
-
 /* A broadcast view, whose storage OffloadActivations copies. Strides are not known here: such a
  * view has more elements than its storage. */
 static inline bool torch_entry_is_broadcast(const saved_entry *e)

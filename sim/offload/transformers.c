@@ -23,9 +23,8 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   const chunk_shape **kept = ARENA_NEW(a, const chunk_shape *);
   (void)iteration;
   (void)d;
-  assert(r->chunk_count == 1 && "one stage, one chunk");
 
-  *kept = &r->chunks[0];
+  *kept = only_chunk(r);
   return kept;
 }
 

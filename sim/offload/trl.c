@@ -71,7 +71,8 @@ typedef struct reloaded {
 } reloaded;
 
 typedef struct engine {
-  const rank_shape *rank;
+  const settings *settings;
+  const chunk_shape *shape;
   arena *memory;
   bool as_released;
   uint32_t stash_size;
@@ -88,19 +89,19 @@ typedef struct engine {
 
 static const saved_entry *entry_of(const engine *x, uint32_t entry)
 {
-  assert(entry > 0 && entry < x->rank->chunks[0].entry_count);
-  return &x->rank->chunks[0].entries[entry];
+  assert(entry > 0 && entry < x->shape->entry_count);
+  return &x->shape->entries[entry];
 }
 
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
 {
   engine *x = ARENA_NEW(a, engine);
-  uint32_t entries = r->chunks[0].entry_count;
+  uint32_t entries = only_chunk(r)->entry_count;
   (void)iteration;
   (void)d;
 
-  assert(r->chunk_count == 1 && "one stage, one chunk");
-  *x = (engine){ .rank = r,
+  *x = (engine){ .settings = r->settings,
+                 .shape = only_chunk(r),
                  .memory = a,
                  .as_released = r->settings->offload.mode == MODE_AS_RELEASED,
                  .stash_size = (uint32_t)r->settings->offload.max_fwd_stash_size };
@@ -116,10 +117,10 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 /* Index of the key of `entry`, key_count if it is not remembered. */
 static uint32_t find_key(const engine *x, uint32_t entry)
 {
-  assert(x->key_count < x->rank->chunks[0].entry_count && "one key for each entry at most");
+  assert(x->key_count < x->shape->entry_count && "one key for each entry at most");
   uint32_t k = 0;
 
-  while (k < x->key_count && !trl_same_key(entry_of(x, x->keys[k]), entry_of(x, entry)))
+  while (k < x->key_count && !is_same_start(entry_of(x, x->keys[k]), entry_of(x, entry)))
     k++;
   return k;
 }
@@ -189,14 +190,13 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
   engine *x = state;
   uint32_t key = find_key(x, entry);
 
-  assert(key <= x->key_count && x->key_count < x->rank->chunks[0].entry_count);
+  assert(key <= x->key_count && x->key_count < x->shape->entry_count);
   x->last_number++;
   if (key < x->key_count) {
     x->keys[key] = entry;
     return;
   }
-  if (!trl_entry_leaves(entry_of(x, entry), x->rank->settings->offload.trl_params_registered))
-    return;
+  if (!trl_entry_leaves(entry_of(x, entry), x->settings->offload.trl_params_registered)) return;
   empty_stash(x, w, i, count_old(x));
   copy_out(x, w, i, entry);
   assert(x->stash_count < x->stash_size && "the stash has dropped the old ones");
@@ -217,12 +217,12 @@ static bool take_from_stash(engine *x, uint32_t entry)
 
 static bool outlives_operator(const engine *x, uint32_t entry)
 {
-  return entry_of(x, entry)->checkpoint_input && !x->rank->settings->recompute.use_reentrant;
+  return entry_of(x, entry)->checkpoint_input && !x->settings->recompute.use_reentrant;
 }
 
 static void bring_back(engine *x, walk *w, instance_id i, uint32_t entry)
 {
-  assert(act_place(w, i, entry) == PLACE_HOST && x->now_count < x->rank->chunks[0].entry_count);
+  assert(act_place(w, i, entry) == PLACE_HOST && x->now_count < x->shape->entry_count);
   bool outlives = outlives_operator(x, entry);
 
   act_copy_in(w, i, entry, copy_stream, copy_stream);
@@ -245,7 +245,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 /* Releases what the previous operator reloaded; at the end, what the last one did. */
 static void let_go(engine *x, walk *w)
 {
-  assert(x->before_count < x->rank->chunks[0].entry_count);
+  assert(x->before_count < x->shape->entry_count);
   for (uint32_t k = 0; k < x->before_count; k++) {
     act_wait(w, copy_stream, x->before[k].used);
     act_let_go(w, x->before[k].held);
@@ -324,8 +324,8 @@ static const char *defects(void *state)
 
 static void theory_prepare(offload_theory *t, arena *a)
 {
-  assert(t->rank->chunk_count == 1 && t->found == NULL);
-  t->found = trl_copied(&t->rank->chunks[0], t->rank->settings, a);
+  assert(t->found == NULL);
+  t->found = trl_copied(only_chunk(t->rank), t->rank->settings, a);
 }
 
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)

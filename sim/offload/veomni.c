@@ -57,8 +57,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   (void)iteration;
   (void)d;
 
-  assert(r->chunk_count == 1 && "one stage, one chunk");
-  *x = (engine){ .shape = &r->chunks[0], .limit_bytes = limit_bytes(r->settings) };
+  *x = (engine){ .shape = only_chunk(r), .limit_bytes = limit_bytes(r->settings) };
   return x;
 }
 
@@ -135,11 +134,11 @@ static bool conditions(const settings *s, diag *d)
 /* By entry, whether it is on the host: in the order of saving, the first stay up to the limit. */
 static void theory_prepare(offload_theory *t, arena *a)
 {
-  const chunk_shape *c = &t->rank->chunks[0];
+  const chunk_shape *c = only_chunk(t->rank);
   double left = limit_bytes(t->rank->settings);
   bool *leaves = ARENA_ARRAY(a, bool, c->entry_count);
 
-  assert(t->rank->chunk_count == 1 && t->found == NULL);
+  assert(t->found == NULL);
   for (uint32_t e = 1; e < c->entry_count; e++) {
     if (c->entries[e].group == 0 || !is_considered(&c->entries[e])) continue;
     leaves[e] = left <= 0;

@@ -28,58 +28,47 @@
 #include "sim/offload/verl_entries.h"
 
 typedef struct engine {
-  const rank_shape *rank;
+  const settings *settings;
+  const chunk_shape *shape;
   layer_windows windows;
   uint32_t *first_of; /* by entry: the entry with which it is copied, maybe itself; 0 = it stays */
   bool *as_it_lies;   /* by entry: other entries view the storage of this copy with other strides */
   bool idle;          /* the model has too few layers */
 } engine;
 
-static const chunk_shape *shape_of(const engine *x)
-{
-  assert(x->rank->chunk_count == 1);
-  return &x->rank->chunks[0];
-}
-
-static const saved_group *group_of(const engine *x, uint32_t layer)
-{
-  assert(layer + 1 < shape_of(x)->group_count);
-  return &shape_of(x)->groups[layer + 1];
-}
-
 static uint32_t entries_end(const engine *x, uint32_t layer)
 {
   assert(layer < x->windows.layers);
-  return group_of(x, layer)->first_entry + group_of(x, layer)->entry_count;
+  return layer_group(x->shape, layer)->first_entry + layer_group(x->shape, layer)->entry_count;
 }
 
 /* Each entry views the first one's copy in its own shape: they must have equally many elements. */
 static bool find_copy(const engine *x, uint32_t layer, uint32_t entry, diag *d)
 {
-  const saved_entry *entries = shape_of(x)->entries;
-  uint32_t first = group_of(x, layer)->first_entry;
+  const saved_entry *entries = x->shape->entries;
+  uint32_t first = layer_group(x->shape, layer)->first_entry;
 
   if (!verl_entry_leaves(&entries[entry])) return true;
   while (first < entry &&
-         (x->first_of[first] != first || !verl_same_copy(&entries[first], &entries[entry])))
+         (x->first_of[first] != first || !is_same_start(&entries[first], &entries[entry])))
     first++;
-  assert(first <= entry && entry < shape_of(x)->entry_count);
+  assert(first <= entry && entry < x->shape->entry_count);
   x->first_of[entry] = first;
   if (entries[first].view != entries[entry].view)
-    x->as_it_lies[first] = x->rank->settings->offload.mode != MODE_AS_RELEASED;
+    x->as_it_lies[first] = x->settings->offload.mode != MODE_AS_RELEASED;
   return entries[first].elements == entries[entry].elements ||
-         diag_error(d, x->rank->settings->at[KEY_offload_system],
+         diag_error(d, x->settings->at[KEY_offload_system],
                     "offload system verl: layer %d saves two views that begin at the same place of "
                     "one tensor and differ in size; verl treats them as one tensor, and fails when "
                     "it reloads them",
-                    group_of(x, layer)->layer);
+                    layer_group(x->shape, layer)->layer);
 }
 
 static bool find_copies(const engine *x, diag *d)
 {
   assert(x->windows.offloaded < x->windows.layers && "the last layer stays");
   for (uint32_t layer = 0; layer < x->windows.offloaded; layer++)
-    for (uint32_t e = group_of(x, layer)->first_entry; e < entries_end(x, layer); e++)
+    for (uint32_t e = layer_group(x->shape, layer)->first_entry; e < entries_end(x, layer); e++)
       if (!find_copy(x, layer, e, d)) return false;
   return true;
 }
@@ -87,16 +76,15 @@ static bool find_copies(const engine *x, diag *d)
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
 {
   engine *x = ARENA_NEW(a, engine);
-  uint32_t layers = r->chunks[0].group_count - 1;
+  uint32_t layers = only_chunk(r)->group_count - 1;
   uint32_t offloaded = verl_offloaded_layers(layers);
   (void)iteration;
 
-  assert(r->chunk_count == 1 && "one stage, one chunk");
-  *x = (engine){ .rank = r, .idle = offloaded == 0 };
+  *x = (engine){ .settings = r->settings, .shape = only_chunk(r), .idle = offloaded == 0 };
   if (x->idle) return x;
   x->windows = layer_windows_new(layers, offloaded, a);
-  x->first_of = ARENA_ARRAY(a, uint32_t, r->chunks[0].entry_count);
-  x->as_it_lies = ARENA_ARRAY(a, bool, r->chunks[0].entry_count);
+  x->first_of = ARENA_ARRAY(a, uint32_t, x->shape->entry_count);
+  x->as_it_lies = ARENA_ARRAY(a, bool, x->shape->entry_count);
   return find_copies(x, d) ? x : NULL;
 }
 
@@ -106,12 +94,12 @@ static copy_form form_of(const engine *x, uint32_t entry)
 {
   assert(x->first_of[entry] == entry && "others share its copy");
   if (x->as_it_lies[entry]) return COPY_STORAGE;
-  return shape_of(x)->entries[entry].contiguous ? COPY_VIEW : COPY_GATHERED;
+  return x->shape->entries[entry].contiguous ? COPY_VIEW : COPY_GATHERED;
 }
 
 static void copy_out(const engine *x, walk *w, instance_id i, uint32_t layer)
 {
-  for (uint32_t e = group_of(x, layer)->first_entry; e < entries_end(x, layer); e++) {
+  for (uint32_t e = layer_group(x->shape, layer)->first_entry; e < entries_end(x, layer); e++) {
     if (x->first_of[e] == 0) continue;
     assert(x->first_of[e] <= e && x->first_of[x->first_of[e]] == x->first_of[e]);
     if (x->first_of[e] != e) {
@@ -125,7 +113,7 @@ static void copy_out(const engine *x, walk *w, instance_id i, uint32_t layer)
 static void release(const engine *x, walk *w, instance_id i, uint32_t layer)
 {
   assert(layer < x->windows.offloaded);
-  for (uint32_t e = group_of(x, layer)->first_entry; e < entries_end(x, layer); e++)
+  for (uint32_t e = layer_group(x->shape, layer)->first_entry; e < entries_end(x, layer); e++)
     if (x->first_of[e] != 0) act_release(w, i, e);
 }
 
@@ -159,7 +147,7 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
 static void copy_in(const engine *x, walk *w, instance_id i, uint32_t layer)
 {
   assert(layer < x->windows.offloaded);
-  for (uint32_t e = group_of(x, layer)->first_entry; e < entries_end(x, layer); e++) {
+  for (uint32_t e = layer_group(x->shape, layer)->first_entry; e < entries_end(x, layer); e++) {
     if (x->first_of[e] == 0) continue;
     if (x->first_of[e] == e)
       act_copy_in(w, i, e, STREAM_H2D, STREAM_H2D);

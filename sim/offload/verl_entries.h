@@ -22,12 +22,4 @@ static inline bool verl_entry_leaves(const saved_entry *e)
   return !e->parameter && !e->of_parameter;
 }
 
-/* Two entries of a layer are one copy if they begin at the same element of a storage and have the
- * same type; only the width of types is known here. */
-static inline bool verl_same_copy(const saved_entry *a, const saved_entry *b)
-{
-  return a->slot == b->slot && a->offset_elements == b->offset_elements &&
-         a->element_bytes == b->element_bytes;
-}
-
 #endif

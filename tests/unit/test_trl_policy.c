@@ -391,15 +391,15 @@ static void test_what_a_key_is(void **state)
   (void)state;
 
   b.bytes = BIG / 2;
-  assert_true(trl_same_key(&a, &b));
+  assert_true(is_same_start(&a, &b));
   b.offset_elements = 64;
-  assert_false(trl_same_key(&a, &b));
+  assert_false(is_same_start(&a, &b));
   b = a;
   b.element_bytes = 4;
-  assert_false(trl_same_key(&a, &b));
+  assert_false(is_same_start(&a, &b));
   b = a;
   b.slot = 2;
-  assert_false(trl_same_key(&a, &b));
+  assert_false(is_same_start(&a, &b));
 }
 
 /* ---- what leaves ---- */

@@ -103,23 +103,15 @@ static void test_no_minimum_size(void **state)
 
 /* ---- the rules, entry by entry ---- */
 
-static void test_what_leaves_and_what_is_one_copy(void **state)
+static void test_what_leaves(void **state)
 {
   (void)state;
   saved_entry weight = { .parameter = true }, transposed = { .of_parameter = true };
   saved_entry scalar = { .elements = 1, .bytes = 8, .slot = 3, .element_bytes = 8 };
-  saved_entry again = scalar, behind = scalar, narrower = scalar, elsewhere = scalar;
 
   assert_false(verl_entry_leaves(&weight));
   assert_false(verl_entry_leaves(&transposed));
   assert_true(verl_entry_leaves(&scalar));
-  behind.offset_elements = 1;
-  narrower.element_bytes = 4;
-  elsewhere.slot = 4;
-  assert_true(verl_same_copy(&scalar, &again));
-  assert_false(verl_same_copy(&scalar, &behind));
-  assert_false(verl_same_copy(&scalar, &narrower));
-  assert_false(verl_same_copy(&scalar, &elsewhere));
 }
 
 /* Three layers with two entries each, views that begin at the same place of one storage. */
@@ -167,7 +159,7 @@ int main(void)
     cmocka_unit_test(test_residency),
     cmocka_unit_test(test_too_few_layers),
     cmocka_unit_test(test_no_minimum_size),
-    cmocka_unit_test(test_what_leaves_and_what_is_one_copy),
+    cmocka_unit_test(test_what_leaves),
     cmocka_unit_test(test_views_of_different_size_at_one_place),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
