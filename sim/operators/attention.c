@@ -12,14 +12,6 @@
 
 /* ---- split ----------------------------------------------------------------------------------- */
 
-/* Views cost nothing. */
-static void split_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  (void)g;
-  for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
-    emit_output(e, n->outputs[i]);
-}
-
 enum { JOIN_ROWS, JOIN_WIDTHS };
 
 static int64_t split_rows(const graph *g, const graph_node *n)
@@ -49,7 +41,7 @@ static void split_backward(emitter *e, const graph *g, const graph_node *n)
   if (gx != 0) emit_kernel(e, join, parts, (ref[]){ gx, 0 });
 }
 
-const operator_kind operator_split = { "split", split_forward, split_backward };
+const operator_kind operator_split = { "split", emit_outputs, split_backward };
 
 /* ---- the core in one kernel ------------------------------------------------------------------ */
 

@@ -62,13 +62,7 @@ static void plus_forward(emitter *e, const graph *g, const graph_node *n)
                    node_number(n), x, emit_output(e, n->outputs[0]));
 }
 
-static void plus_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  (void)g;
-  emit_grad_is(e, n->inputs[0], emit_grad_of(e, n->outputs[0]));
-}
-
-const operator_kind operator_hf_plus = { "plus", plus_forward, plus_backward };
+const operator_kind operator_hf_plus = { "plus", plus_forward, emit_same_gradient };
 
 /* A kernel from x to a tensor like it; in backward, from gy and what was saved. */
 static void one_to_one(emitter *e, const graph *g, const graph_node *n, kernel_kind kind)
@@ -103,12 +97,12 @@ static void softplus_forward(emitter *e, const graph *g, const graph_node *n)
   one_to_one(e, g, n, KERNEL_SOFTPLUS_FORWARD);
 }
 
-static void softplus_backward(emitter *e, const graph *g, const graph_node *n)
+static void softemit_same_gradient(emitter *e, const graph *g, const graph_node *n)
 {
   one_to_one_gradient(e, g, n, KERNEL_SOFTPLUS_BACKWARD);
 }
 
-const operator_kind operator_hf_softplus = { "softplus", softplus_forward, softplus_backward };
+const operator_kind operator_hf_softplus = { "softplus", softplus_forward, softemit_same_gradient };
 
 static void clamp_forward(emitter *e, const graph *g, const graph_node *n)
 {

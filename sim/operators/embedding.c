@@ -14,14 +14,7 @@
 #include "sim/operators/shared.h"
 
 /* Made by the data loader's copies to the device; nothing flows back. */
-static void data_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  (void)g;
-  for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
-    emit_output(e, n->outputs[i]);
-}
-
-const operator_kind operator_data = { "data", data_forward, NULL };
+const operator_kind operator_data = { "data", emit_outputs, NULL };
 
 /* The mask is the last operand read; the call's bytes do not count it. */
 static kernel_shape rows_kernel(const graph_node *n, kernel_kind kind, dtype type)
@@ -72,13 +65,7 @@ static void all_reduce_forward(emitter *e, const graph *g, const graph_node *n)
                   tensor_bytes(g, n->outputs[0]), (ref[]){ x, 0 }, (ref[]){ x, 0 });
 }
 
-static void all_reduce_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  (void)g;
-  emit_grad_is(e, n->inputs[0], emit_grad_of(e, n->outputs[0]));
-}
-
-const operator_kind operator_all_reduce = { "all_reduce", all_reduce_forward, all_reduce_backward };
+const operator_kind operator_all_reduce = { "all_reduce", all_reduce_forward, emit_same_gradient };
 
 static void scatter_forward(emitter *e, const graph *g, const graph_node *n)
 {

@@ -96,12 +96,6 @@ static void zeros_forward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_hf_zeros = { "zeros", zeros_forward, NULL };
 
-static void select_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  (void)g;
-  emit_output(e, n->outputs[0]);
-}
-
 static void select_backward(emitter *e, const graph *g, const graph_node *n)
 {
   tensor_id x = n->inputs[0], y = n->outputs[0];
@@ -110,7 +104,7 @@ static void select_backward(emitter *e, const graph *g, const graph_node *n)
   emit_copy(e, type_of(g, y), tensor_elements(g, y), gy, part_of(e, g, n, gx, y));
 }
 
-const operator_kind operator_hf_select = { "select", select_forward, select_backward };
+const operator_kind operator_hf_select = { "select", emit_outputs, select_backward };
 
 static void put_forward(emitter *e, const graph *g, const graph_node *n)
 {

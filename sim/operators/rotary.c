@@ -163,12 +163,6 @@ static void rotate_half_backward(emitter *e, const graph *g, const graph_node *n
 const operator_kind operator_hf_rotate_half = { "rotate_half", rotate_half_forward,
                                                 rotate_half_backward };
 
-static void relayout_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  (void)g;
-  emit_output(e, n->outputs[0]);
-}
-
 static void relayout_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
@@ -177,7 +171,7 @@ static void relayout_backward(emitter *e, const graph *g, const graph_node *n)
                      tensor_elements(g, n->inputs[0]), (ref[]){ gy, 0 }, (ref[]){ gx, 0 });
 }
 
-const operator_kind operator_hf_relayout = { "relayout", relayout_forward, relayout_backward };
+const operator_kind operator_hf_relayout = { "relayout", emit_outputs, relayout_backward };
 
 /* cos[..., : width / 2].repeat_interleave(2) */
 static void interleaved_forward(emitter *e, const graph *g, const graph_node *n)
@@ -221,12 +215,6 @@ static void rotate_complex_backward(emitter *e, const graph *g, const graph_node
 const operator_kind operator_hf_rotate_complex = { "rotate_complex", rotate_complex_forward,
                                                    rotate_complex_backward };
 
-static void slice_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  (void)g;
-  emit_output(e, n->outputs[0]);
-}
-
 static void slice_backward(emitter *e, const graph *g, const graph_node *n)
 {
   const graph_tensor *x = &g->tensors.items[n->inputs[0]];
@@ -246,7 +234,7 @@ static void slice_backward(emitter *e, const graph *g, const graph_node *n)
               (ref[]){ gy, 0 }, (ref[]){ part, 0 });
 }
 
-const operator_kind operator_hf_slice = { "slice", slice_forward, slice_backward };
+const operator_kind operator_hf_slice = { "slice", emit_outputs, slice_backward };
 
 /* Llama 4 counts positions from 1, Ministral 3 from 0 (modeling_llama4.py: Llama4TextAttention.forward;
  * modeling_ministral3.py: get_llama_4_attn_scale). */

@@ -12,6 +12,19 @@ void emit_nothing(emitter *e, const graph *g, const graph_node *n)
   (void)e, (void)g, (void)n;
 }
 
+void emit_outputs(emitter *e, const graph *g, const graph_node *n)
+{
+  (void)g;
+  for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
+    emit_output(e, n->outputs[i]);
+}
+
+void emit_same_gradient(emitter *e, const graph *g, const graph_node *n)
+{
+  (void)g;
+  emit_grad_is(e, n->inputs[0], emit_grad_of(e, n->outputs[0]));
+}
+
 void emit_memory_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements,
                         const ref *reads, const ref *writes)
 {

@@ -50,8 +50,11 @@ void emit_norm_backward(emitter *e, bool layernorm, dtype type, int64_t rows, in
 /* The last tensor of a node's list. */
 tensor_id last_tensor(const tensor_id *list, uint32_t capacity);
 
-/* For operators that issue nothing in one direction. */
+/* For operators that issue nothing in one direction: nothing at all; outputs that are views, or that others
+ * have filled; the gradient of the output is that of the first input. */
 void emit_nothing(emitter *e, const graph *g, const graph_node *n);
+void emit_outputs(emitter *e, const graph *g, const graph_node *n);
+void emit_same_gradient(emitter *e, const graph *g, const graph_node *n);
 
 /* ---- eager PyTorch --------------------------------------------------------------------------- */
 
