@@ -11,28 +11,6 @@
 
 enum { LAYERS = 6, FORWARD = 0, BACKWARD = 1, OUTSIDE = -1 };
 
-typedef struct run {
-  arena memory;
-  compilation compiled;
-  const rank_plan *rank;
-  const plan *plan;
-} run;
-
-static inline void run_begin(run *r, const char *base, const char *changes,
-                             iteration_kind iteration)
-{
-  *r = (run){ 0 };
-  small_compile(&r->compiled, small_settings(base, changes, &r->memory), iteration, &r->memory);
-  r->plan = &r->compiled.plan;
-  r->rank = &r->compiled.plan.ranks[0];
-}
-
-static inline void run_end(run *r)
-{
-  compilation_release(&r->compiled);
-  arena_release(&r->memory);
-}
-
 static inline int32_t layer_of(const run *r, const plan_op *o)
 {
   return r->plan->sites.items[o->site].layer;

@@ -68,4 +68,29 @@ static inline void small_compile(compilation *c, const settings *s, iteration_ki
   plan_assert_valid(&c->plan);
 }
 
+/* One iteration of a scenario, and all that it lives in. */
+typedef struct run {
+  arena memory;
+  const settings *settings;
+  compilation compiled;
+  const plan *plan;
+  const rank_plan *rank; /* the first */
+} run;
+
+static inline void run_begin(run *r, const char *base, const char *changes,
+                             iteration_kind iteration)
+{
+  *r = (run){ 0 };
+  r->settings = small_settings(base, changes, &r->memory);
+  small_compile(&r->compiled, r->settings, iteration, &r->memory);
+  r->plan = &r->compiled.plan;
+  r->rank = &r->compiled.plan.ranks[0];
+}
+
+static inline void run_end(run *r)
+{
+  compilation_release(&r->compiled);
+  arena_release(&r->memory);
+}
+
 #endif

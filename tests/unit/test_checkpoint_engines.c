@@ -36,30 +36,12 @@ enum { LAYERS = 4, TOKENS = 4096, HIDDEN = 1024, HEADS = 8 };
   ", selective_checkpointing: true, selective_checkpointing_save: [attention, \"aten::mm\"], "     \
   "selective_checkpointing_mlp_layers: "
 
-typedef struct run {
-  arena memory;
-  compilation compiled;
-  const rank_plan *rank;
-  int64_t theory_bytes;
-} run;
-
-static run run_of(const char *system, const char *offload, const char *recompute)
+static void begin(run *r, const char *system, const char *offload, const char *recompute)
 {
-  run r = { 0 };
   char changes[512];
   snprintf(changes, sizeof changes, "offload: {system: %s%s}\nrecompute: {" CHECKPOINTS "%s}\n",
            system, offload, recompute);
-  small_compile(&r.compiled, small_settings(SMALL_HF, changes, &r.memory), ITERATION_STEADY,
-                &r.memory);
-  r.rank = &r.compiled.plan.ranks[0];
-  r.theory_bytes = theoretical_saving_bytes(&r.compiled.shapes[0], &r.memory);
-  return r;
-}
-
-static void run_end(run *r)
-{
-  compilation_release(&r->compiled);
-  arena_release(&r->memory);
+  run_begin(r, SMALL_HF, changes, ITERATION_STEADY);
 }
 
 static int64_t moved_bytes(const run *r, op_kind kind)
@@ -99,12 +81,14 @@ static void test_traffic(void **state)
   };
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    run r = run_of(cases[i].system, cases[i].offload, "");
+    run r;
+    begin(&r, cases[i].system, cases[i].offload, "");
     assert_int_equal(moved_bytes(&r, OP_D2H), (cases[i].out + cases[i].outputs) * INPUT_BYTES);
     assert_int_equal(moved_bytes(&r, OP_H2D), (cases[i].back + cases[i].outputs) * INPUT_BYTES);
     assert_int_equal(moved_bytes(&r, OP_DISK_WRITE), cases[i].files * INPUT_BYTES);
     assert_int_equal(moved_bytes(&r, OP_DISK_READ), cases[i].files * INPUT_BYTES);
-    assert_int_equal(r.theory_bytes, cases[i].saved * INPUT_BYTES);
+    assert_int_equal(theoretical_saving_bytes(&r.compiled.shapes[0], &r.memory),
+                     cases[i].saved * INPUT_BYTES);
     run_end(&r);
   }
 }
@@ -130,7 +114,8 @@ static void test_kept_operators_do_not_run_again(void **state)
   const uint32_t head = 3, of_backward = 2 * 7; /* products */
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    run r = run_of("none", "", cases[i].recompute);
+    run r;
+    begin(&r, "none", "", cases[i].recompute);
     assert_int_equal(kernels(&r, KERNEL_ATTENTION_FORWARD), LAYERS * cases[i].attention);
     assert_int_equal(kernels(&r, KERNEL_ATTENTION_BACKWARD), LAYERS);
     assert_int_equal(kernels(&r, KERNEL_GEMM), LAYERS * (cases[i].products + of_backward) + head);
@@ -158,9 +143,10 @@ static int64_t bytes_at_the_turn(const run *r)
 static void test_kept_outputs_at_the_turn(void **state)
 {
   (void)state;
-  run without = run_of("none", "", ""),
-      kept = run_of("none", "", ", selective_checkpointing: true"),
-      moved = run_of("selective_checkpointing", "", "");
+  run without, kept, moved;
+  begin(&without, "none", "", "");
+  begin(&kept, "none", "", ", selective_checkpointing: true");
+  begin(&moved, "selective_checkpointing", "", "");
   int64_t small_bytes = STATISTICS_BYTES + 2 * 512;
   assert_int_equal(bytes_at_the_turn(&kept) - bytes_at_the_turn(&without),
                    LAYERS * (INPUT_BYTES + small_bytes));
@@ -177,12 +163,13 @@ static void test_kept_products_at_the_turn(void **state)
 {
   const int64_t widened_bytes = INT64_C(2) * TOKENS * 4096 * 2;
   (void)state;
-  run no_mlp = run_of("none", "", BY_LAYER "\"([0]*4)\""),
-      second = run_of("none", "", BY_LAYER "\"([0,1,0,0])\""),
-      all = run_of("none", "", BY_LAYER "1"),
-      by_operator = run_of("none", "",
-                           ", selective_checkpointing: true, "
-                           "selective_checkpointing_save: [attention, \"aten::mm\"]");
+  run no_mlp, second, all, by_operator;
+  begin(&no_mlp, "none", "", BY_LAYER "\"([0]*4)\"");
+  begin(&second, "none", "", BY_LAYER "\"([0,1,0,0])\"");
+  begin(&all, "none", "", BY_LAYER "1");
+  begin(&by_operator, "none", "",
+        ", selective_checkpointing: true, "
+        "selective_checkpointing_save: [attention, \"aten::mm\"]");
   assert_int_equal(bytes_at_the_turn(&second) - bytes_at_the_turn(&no_mlp), widened_bytes);
   assert_int_equal(bytes_at_the_turn(&all) - bytes_at_the_turn(&no_mlp), LAYERS * widened_bytes);
   assert_int_equal(bytes_at_the_turn(&by_operator) - bytes_at_the_turn(&all), LAYERS * INPUT_BYTES);
@@ -198,9 +185,10 @@ static void test_kept_activations_at_the_turn(void **state)
   static const char none[] = BUT_ACTIVATIONS "\"([0]*4)\"";
   const int64_t activated_bytes = INT64_C(2) * TOKENS * 4096 * 2;
   (void)state;
-  run no_mlp = run_of("none", "", none),
-      second = run_of("none", "", BUT_ACTIVATIONS "\"([0,1,0,0])\""),
-      all = run_of("none", "", BUT_ACTIVATIONS "1");
+  run no_mlp, second, all;
+  begin(&no_mlp, "none", "", none);
+  begin(&second, "none", "", BUT_ACTIVATIONS "\"([0,1,0,0])\"");
+  begin(&all, "none", "", BUT_ACTIVATIONS "1");
   assert_int_equal(bytes_at_the_turn(&second) - bytes_at_the_turn(&no_mlp), activated_bytes);
   assert_int_equal(bytes_at_the_turn(&all) - bytes_at_the_turn(&no_mlp), LAYERS * activated_bytes);
   assert_int_equal(kernels(&no_mlp, KERNEL_SILU_FORWARD), 2 * LAYERS);
@@ -235,7 +223,8 @@ static void test_inputs_that_came_back(void **state)
 {
   (void)state;
   for (int reentrant = 0; reentrant < 2; reentrant++) {
-    run r = run_of(reentrant ? "hidden_states_reentrant" : "hidden_states", "", "");
+    run r;
+    begin(&r, reentrant ? "hidden_states_reentrant" : "hidden_states", "", "");
     uint32_t seen = 0;
     for (uint32_t i = 0; i < r.rank->ops.count; i++) {
       const plan_op *o = &r.rank->ops.items[i];
@@ -278,7 +267,8 @@ static uint32_t find_op(const run *r, op_kind kind, bool last)
 static void test_closed_form_of_a_slow_disk(void **state)
 {
   (void)state;
-  run r = run_of("axolotl_disk", "", "");
+  run r;
+  begin(&r, "axolotl_disk", "", "");
   timeline t;
   diag d = { 0 };
   rank_place place = { .host = 0, .gpu = 0, .multiplicity = 2 };

@@ -35,32 +35,14 @@ typedef struct variant {
 #define DISCARDS                                                                                   \
   "recompute: {recompute_granularity: selective, recompute_modules: [layernorm, moe_act]}\n"
 
-typedef struct run {
-  arena memory;
-  const settings *settings;
-  compilation compiled;
-  const plan *plan;
-  const rank_plan *rank;
-} run;
-
-static void run_begin(run *r, variant v, iteration_kind iteration)
+static void begin(run *r, variant v, iteration_kind iteration)
 {
   char changes[1024];
   snprintf(changes, sizeof changes,
            "parallel: {expert_model_parallel_size: 2, overlap_moe_expert_parallel_comm: true%s}\n"
            "training: {global_batch_size: %d%s}\n%s",
            v.parallel, 2 * v.microbatches, v.training, v.sections);
-  *r = (run){ 0 };
-  r->settings = small_settings(SMALL_MOE, changes, &r->memory);
-  small_compile(&r->compiled, r->settings, iteration, &r->memory);
-  r->plan = &r->compiled.plan;
-  r->rank = &r->compiled.plan.ranks[0];
-}
-
-static void run_end(run *r)
-{
-  compilation_release(&r->compiled);
-  arena_release(&r->memory);
+  run_begin(r, SMALL_MOE, changes, iteration);
 }
 
 /* ---- telling a plan ------------------------------------------------------------------------- */
@@ -212,7 +194,7 @@ static void test_order_of_parts(void **state)
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     run r;
-    run_begin(&r, cases[i].variant, ITERATION_STEADY);
+    begin(&r, cases[i].variant, ITERATION_STEADY);
     assert_string_equal(text_of(&r), cases[i].parts);
     run_end(&r);
   }
@@ -244,7 +226,7 @@ static void test_exchanges_wait_for_their_own(void **state)
 {
   run r;
   (void)state;
-  run_begin(&r, (variant){ 2, "", "", "" }, ITERATION_STEADY);
+  begin(&r, (variant){ 2, "", "", "" }, ITERATION_STEADY);
   const segments *all = segments_of(&r);
   uint32_t dispatch = find(all, "F1.0a", 0)->first_op, experts = find(all, "B0.1m", 0)->first_op;
   uint32_t awaited = waited_for(&r, dispatch, STREAM_A2A);
@@ -274,7 +256,7 @@ static uint32_t sends_before_weight_gradients(const char *training)
 {
   run r;
   uint32_t found = 0;
-  run_begin(&r, (variant){ 2, PIPELINE_PARALLEL, training, PIPELINE_LAYERS }, ITERATION_STEADY);
+  begin(&r, (variant){ 2, PIPELINE_PARALLEL, training, PIPELINE_LAYERS }, ITERATION_STEADY);
   r.rank = &r.plan->ranks[1];
   for (uint32_t i = 0; i < r.rank->ops.count; i++) {
     const plan_op *o = &r.rank->ops.items[i];
@@ -315,7 +297,7 @@ static void test_a_pair_sends_from_the_stream_of_its_exchange(void **state)
   run r;
   uint32_t found = 0;
   (void)state;
-  run_begin(&r, (variant){ 4, PIPELINE_PARALLEL, "", PIPELINE_LAYERS }, ITERATION_STEADY);
+  begin(&r, (variant){ 4, PIPELINE_PARALLEL, "", PIPELINE_LAYERS }, ITERATION_STEADY);
   for (uint32_t i = 0; i < r.rank->ops.count; i++)
     if (r.rank->ops.items[i].kind == OP_SEND && r.rank->ops.items[i].stream == STREAM_NEXT)
       found += follows(r.rank, i) == STREAM_A2A;
@@ -391,7 +373,7 @@ static void test_nothing_is_used_when_it_is_gone(void **state)
   (void)state;
   for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
     run r;
-    run_begin(&r, variants[i], ITERATION_STEADY);
+    begin(&r, variants[i], ITERATION_STEADY);
     for (uint32_t rank = 0; rank < r.plan->rank_count; rank++)
       check_rank(&r.plan->ranks[rank]);
     run_end(&r);
@@ -423,7 +405,7 @@ static void test_inputs_are_emptied(void **state)
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     run r;
-    run_begin(&r, (variant){ 2, "", "", cases[i].model }, ITERATION_STEADY);
+    begin(&r, (variant){ 2, "", "", cases[i].model }, ITERATION_STEADY);
     const segments *all = segments_of(&r);
     uint32_t experts = find(all, "F0.0m", 0)->first_op, next = find(all, "F0.1p", 0)->first_op;
     assert_int_equal(alive_of(&r, "permuted_tokens", experts), 0);
@@ -454,10 +436,10 @@ static void test_a_pair_leaves_nothing_of_its_layers(void **state)
 {
   run r;
   (void)state;
-  run_begin(&r,
-            (variant){ 2, "", ", create_attention_mask_in_dataloader: false",
-                       "model: {num_layers: 4}\n" },
-            ITERATION_STEADY);
+  begin(&r,
+        (variant){ 2, "", ", create_attention_mask_in_dataloader: false",
+                   "model: {num_layers: 4}\n" },
+        ITERATION_STEADY);
   const segments *all = segments_of(&r);
   int64_t alone = alive_at(&r, find(all, "F0x", 1)->first_op);
   int64_t paired = alive_at(&r, find(all, "F1x", 1)->first_op);
@@ -472,7 +454,7 @@ static void test_held_gradients_are_copied(void **state)
   run r;
   uint32_t copies = 0;
   (void)state;
-  run_begin(&r, (variant){ 2, "", "", "" }, ITERATION_STEADY);
+  begin(&r, (variant){ 2, "", "", "" }, ITERATION_STEADY);
   for (uint32_t i = 0; i < r.rank->ops.count; i++) {
     const plan_op *o = &r.rank->ops.items[i];
     copies += o->kind == OP_KERNEL && o->stream == STREAM_A2A &&
@@ -488,7 +470,7 @@ static void test_dispatchers_keep_graphs(void **state)
 {
   run r;
   (void)state;
-  run_begin(&r, (variant){ 2, "", "", "" }, ITERATION_STEADY);
+  begin(&r, (variant){ 2, "", "", "" }, ITERATION_STEADY);
   int64_t kept = 0;
   for (uint32_t b = 0; b < r.rank->residents; b++)
     if (strncmp(r.plan->tensors.items[r.rank->buffers.items[b].tensor].name, "dispatcher.graph",

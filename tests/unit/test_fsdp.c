@@ -120,13 +120,12 @@ static void count_collective(const plan *p, const plan_op *o, counts *c)
 
 static counts counts_of(const char *changes, const char *whole, iteration_kind iteration)
 {
-  arena a = { 0 };
-  compilation compiled;
+  run one;
   counts c = { 0 };
   uint32_t now = 0;
-  small_compile(&compiled, small_settings(SMALL_HF, changes, &a), iteration, &a);
-  const plan *p = &compiled.plan;
-  const rank_plan *r = &p->ranks[0];
+  run_begin(&one, SMALL_HF, changes, iteration);
+  const plan *p = one.plan;
+  const rank_plan *r = one.rank;
   for (uint32_t i = 0; i < r->ops.count; i++) {
     const plan_op *o = &r->ops.items[i];
     if (o->kind == OP_COLLECTIVE) count_collective(p, o, &c);
@@ -136,8 +135,7 @@ static counts counts_of(const char *changes, const char *whole, iteration_kind i
     if (is_named(p, &r->buffers.items[o->arg], whole)) now += (uint32_t)sign;
     if (now > c.most_whole) c.most_whole = now;
   }
-  compilation_release(&compiled);
-  arena_release(&a);
+  run_end(&one);
   return c;
 }
 
@@ -188,11 +186,10 @@ static void test_units_that_are_whole(void **state)
 static void test_host_waits_for_units_given_back(void **state)
 {
   (void)state;
-  arena a = { 0 };
-  compilation compiled;
-  small_compile(&compiled, small_settings(SMALL_HF, FSDP1, &a), ITERATION_STEADY, &a);
-  const plan *p = &compiled.plan;
-  const rank_plan *r = &p->ranks[0];
+  run one;
+  run_begin(&one, SMALL_HF, FSDP1, ITERATION_STEADY);
+  const plan *p = one.plan;
+  const rank_plan *r = one.rank;
   uint32_t given_back = 0, awaited = 0, most_ahead = 0;
   for (uint32_t i = 0; i < r->ops.count; i++) {
     const plan_op *o = &r->ops.items[i];
@@ -204,8 +201,7 @@ static void test_host_waits_for_units_given_back(void **state)
       most_ahead = given_back - awaited;
   }
   assert_int_equal(most_ahead, 1);
-  compilation_release(&compiled);
-  arena_release(&a);
+  run_end(&one);
 }
 
 /* Replicas of sharding groups sum their shards. */

@@ -32,11 +32,9 @@ static const plan_op *collective_over(const plan *p, collective_kind kind, comm_
 static void test_experts_are_not_summed_over_tensor_parallel_ranks(void **state)
 {
   (void)state;
-  arena a = { 0 };
-  compilation compiled;
-  small_compile(&compiled, small_settings(SMALL_DENSE, EXPERTS_WITH_BIASES, &a), ITERATION_STEADY,
-                &a);
-  const plan *p = &compiled.plan;
+  run r;
+  run_begin(&r, SMALL_DENSE, EXPERTS_WITH_BIASES, ITERATION_STEADY);
+  const plan *p = r.plan;
   const uint32_t *operands = p->ranks[0].operands.items;
   const plan_op *experts = collective_over(p, COLLECTIVE_ALL_REDUCE, GROUP_EDP);
   const plan_op *dense = collective_over(p, COLLECTIVE_ALL_REDUCE, GROUP_TP);
@@ -46,8 +44,7 @@ static void test_experts_are_not_summed_over_tensor_parallel_ranks(void **state)
                    6); /* two norms' gains, two biases, the last norm, the router's weight */
   for (uint32_t i = 0; i < dense->reads; i++)
     assert_int_not_equal(operands[dense->operands + i], operands[experts->operands]);
-  compilation_release(&compiled);
-  arena_release(&a);
+  run_end(&r);
 }
 
 /* The distributed optimizer gives each rank a part of the sums. */
@@ -61,17 +58,14 @@ static void test_the_distributed_optimizer_scatters(void **state)
     "training: {global_batch_size: 2}\n",
   };
   for (int scatters = 0; scatters < 2; scatters++) {
-    arena a = { 0 };
-    compilation compiled;
-    small_compile(&compiled, small_settings(SMALL_DENSE, changes[scatters], &a), ITERATION_STEADY,
-                  &a);
-    const plan *p = &compiled.plan;
+    run r;
+    run_begin(&r, SMALL_DENSE, changes[scatters], ITERATION_STEADY);
+    const plan *p = r.plan;
     bool reduced = collective_over(p, COLLECTIVE_ALL_REDUCE, GROUP_DP) != NULL;
     bool scattered = collective_over(p, COLLECTIVE_REDUCE_SCATTER, GROUP_DP) != NULL;
     assert_int_equal(reduced, !scatters);
     assert_int_equal(scattered, scatters);
-    compilation_release(&compiled);
-    arena_release(&a);
+    run_end(&r);
   }
 }
 

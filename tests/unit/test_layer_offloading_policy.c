@@ -17,29 +17,12 @@ enum { LAYERS = 4, LOG_BYTES = 1024 };
 /* Of SMALL_DENSE in bf16: four projections of attention, three of the MLP, two norms. */
 static const int64_t layer_bytes = 2 * (4 * 1024 * 1024 + 3 * 1024 * 4096 + 2 * 1024);
 
-typedef struct run {
-  arena memory;
-  compilation compiled;
-  const plan *plan;
-  const rank_plan *rank;
-} run;
-
-static void run_begin(run *r, const char *more, iteration_kind iteration)
+static void begin(run *r, const char *more, iteration_kind iteration)
 {
   char changes[1024];
-  *r = (run){ 0 };
   snprintf(changes, sizeof changes, "model: {implementation: hf, num_layers: %d}\n%s%s", LAYERS,
            more, strstr(more, "lora:") != NULL ? "" : "lora: {adapter: lora}\n");
-  const settings *s = small_settings(SMALL_DENSE, changes, &r->memory);
-  small_compile(&r->compiled, s, iteration, &r->memory);
-  r->plan = &r->compiled.plan;
-  r->rank = &r->compiled.plan.ranks[0];
-}
-
-static void run_end(run *r)
-{
-  compilation_release(&r->compiled);
-  arena_release(&r->memory);
+  run_begin(r, SMALL_DENSE, changes, iteration);
 }
 
 #define OFFLOADED "offload: {system: layer_offloading}\n"
@@ -104,7 +87,7 @@ static void check_order(const char *more, iteration_kind iteration, const char *
 {
   run r;
   order o = { .used = 0 };
-  run_begin(&r, more, iteration);
+  begin(&r, more, iteration);
   const uint8_t *streams = streams_of_events(&r);
   for (uint32_t i = 0; i < r.rank->ops.count; i++)
     say_op(&o, &r, &r.rank->ops.items[i], streams);
@@ -177,7 +160,7 @@ static void test_traffic(void **state)
   static const char *const settings_texts[] = { OFFLOADED, OFFLOADED RECOMPUTED };
   for (int i = 0; i < 2; i++) {
     run r;
-    run_begin(&r, settings_texts[i], ITERATION_STEADY);
+    begin(&r, settings_texts[i], ITERATION_STEADY);
     assert_int_equal(copied(&r, OP_D2H), (2 * LAYERS + 1) * layer_bytes);
     assert_int_equal(copied(&r, OP_H2D), (2 * LAYERS + 1) * layer_bytes);
     run_end(&r);
@@ -217,11 +200,11 @@ static void test_residency(void **state)
   (void)state;
   run r;
   for (int i = 0; i < 2; i++) {
-    run_begin(&r, i == 0 ? OFFLOADED RECOMPUTED : OFFLOADED REENTRANT, ITERATION_STEADY);
+    begin(&r, i == 0 ? OFFLOADED RECOMPUTED : OFFLOADED REENTRANT, ITERATION_STEADY);
     assert_int_equal(resident_bytes(&r), 3 * layer_bytes);
     run_end(&r);
   }
-  run_begin(&r, OFFLOADED, ITERATION_STEADY);
+  begin(&r, OFFLOADED, ITERATION_STEADY);
   assert_true(resident_bytes(&r) > LAYERS * layer_bytes);
   run_end(&r);
 }
@@ -239,7 +222,7 @@ static replay_result memory_of(const char *more)
   int64_t end_bytes = 0;
   for (int i = 0; i < 3; i++) {
     run r;
-    run_begin(&r, more, kinds[i]);
+    begin(&r, more, kinds[i]);
     result = replay_iteration(all, r.rank, NULL);
     if (i == 2) assert_int_equal(result.allocated_end_bytes, end_bytes);
     end_bytes = result.allocated_end_bytes;
@@ -283,7 +266,7 @@ static void test_twins(void **state)
   for (int i = ITERATION_WARMUP; i <= ITERATION_STEADY; i++) {
     run r;
     uint32_t taken = 0;
-    run_begin(&r, OFFLOADED, (iteration_kind)i);
+    begin(&r, OFFLOADED, (iteration_kind)i);
     assert_int_equal(host_bytes(&r), LAYERS * layer_bytes);
     for (uint32_t k = 0; k < r.rank->ops.count; k++) {
       assert_int_not_equal(r.rank->ops.items[k].kind, OP_HOST_FREE);
@@ -305,7 +288,7 @@ static void test_quantised_weights_are_held(void **state)
     run r;
     char text[512];
     snprintf(text, sizeof text, "%slora: {adapter: qlora}\n%s", OFFLOADED, texts[i]);
-    run_begin(&r, text, ITERATION_STEADY);
+    begin(&r, text, ITERATION_STEADY);
     saved_bytes[i] = resident_bytes(&r) - LAYERS * packed_bytes;
     run_end(&r);
   }
@@ -319,7 +302,7 @@ static void test_quantised_weights(void **state)
   (void)state;
   run r;
   int64_t packed_bytes = (4 * 1024 * 1024 + 3 * 1024 * 4096) / 2;
-  run_begin(&r, OFFLOADED "lora: {adapter: qlora}\n", ITERATION_STEADY);
+  begin(&r, OFFLOADED "lora: {adapter: qlora}\n", ITERATION_STEADY);
   int64_t norm_bytes = copied(&r, OP_D2H) / (2 * LAYERS + 1) - packed_bytes;
   assert_true(norm_bytes == 2 * 1024 * 2 || norm_bytes == 2 * 1024 * 4); /* bf16 or fp32 */
   run_end(&r);

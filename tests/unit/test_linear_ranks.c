@@ -44,10 +44,9 @@ static void assert_beside(const plan *p, uint32_t gather)
 static void test_gathers_are_beside_products(void **state)
 {
   (void)state;
-  arena a = { 0 };
-  compilation compiled;
-  small_compile(&compiled, small_settings(SMALL_DENSE, TENSOR_PARALLEL, &a), ITERATION_STEADY, &a);
-  const plan *p = &compiled.plan;
+  run r;
+  run_begin(&r, SMALL_DENSE, TENSOR_PARALLEL, ITERATION_STEADY);
+  const plan *p = r.plan;
   uint32_t gathers = 0;
   for (uint32_t i = 0; i < p->ranks[0].ops.count; i++) {
     if (!is_collective(p, &p->ranks[0].ops.items[i], STREAM_COMM, COLLECTIVE_ALL_GATHER)) continue;
@@ -55,8 +54,7 @@ static void test_gathers_are_beside_products(void **state)
     gathers++;
   }
   assert_int_equal(gathers, 2 * 2 + 1); /* two linears of two layers, and the output layer */
-  compilation_release(&compiled);
-  arena_release(&a);
+  run_end(&r);
 }
 
 /* Gathers of a rank's part of the rows, by the bytes of that part. */
@@ -89,14 +87,11 @@ static void test_gathers_are_fp8(void **state)
   };
   (void)state;
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-    arena a = { 0 };
-    compilation compiled;
-    small_compile(&compiled, small_settings(SMALL_DENSE, rows[i].changes, &a), ITERATION_STEADY,
-                  &a);
-    assert_int_equal(gathers_of(&compiled.plan, rows[i].fp8_bytes), rows[i].fp8);
-    assert_int_equal(gathers_of(&compiled.plan, 2 * ELEMENTS), OF_OTHERS + IN_LAYERS - rows[i].fp8);
-    compilation_release(&compiled);
-    arena_release(&a);
+    run r;
+    run_begin(&r, SMALL_DENSE, rows[i].changes, ITERATION_STEADY);
+    assert_int_equal(gathers_of(r.plan, rows[i].fp8_bytes), rows[i].fp8);
+    assert_int_equal(gathers_of(r.plan, 2 * ELEMENTS), OF_OTHERS + IN_LAYERS - rows[i].fp8);
+    run_end(&r);
   }
 }
 
@@ -173,15 +168,12 @@ static void test_products_run_beside_exchanges(void **state)
   };
   (void)state;
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-    arena a = { 0 };
-    compilation compiled;
+    run r;
     char order[256];
-    small_compile(&compiled, small_settings(SMALL_DENSE, rows[i].changes, &a), ITERATION_STEADY,
-                  &a);
-    order_of(&compiled.plan, rows[i].module, rows[i].direction, order, sizeof order);
+    run_begin(&r, SMALL_DENSE, rows[i].changes, ITERATION_STEADY);
+    order_of(r.plan, rows[i].module, rows[i].direction, order, sizeof order);
     assert_begins(order, rows[i].order);
-    compilation_release(&compiled);
-    arena_release(&a);
+    run_end(&r);
   }
 }
 
@@ -204,18 +196,15 @@ static void test_bytes_of_user_buffers(void **state)
   };
   (void)state;
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-    arena a = { 0 };
-    compilation compiled;
-    const settings *s = small_settings(SMALL_DENSE, rows[i].changes, &a);
-    small_compile(&compiled, s, ITERATION_STEADY, &a);
+    run r;
+    run_begin(&r, SMALL_DENSE, rows[i].changes, ITERATION_STEADY);
     int64_t bytes = 0;
-    const rank_plan *r = &compiled.plan.ranks[0];
-    for (uint32_t b = 0; b < r->buffers.count; b++)
-      if (r->buffers.items[b].purpose == CLASS_DRIVER) bytes += r->buffers.items[b].bytes;
+    const buffer_array *buffers = &r.rank->buffers;
+    for (uint32_t b = 0; b < buffers->count; b++)
+      if (buffers->items[b].purpose == CLASS_DRIVER) bytes += buffers->items[b].bytes;
     assert_int_equal(bytes, rows[i].bytes);
-    assert_int_equal(compile_driver_bytes(s), rows[i].bytes);
-    compilation_release(&compiled);
-    arena_release(&a);
+    assert_int_equal(compile_driver_bytes(r.settings), rows[i].bytes);
+    run_end(&r);
   }
 }
 

@@ -16,25 +16,6 @@ enum { HIDDEN_BYTES = 4096 * 1024 * 2, VIRTUAL_STAGES = 6 };
   "  pipeline_model_parallel_layout: 'Et|t|t|t|mm|L'}\n"                                           \
   "training: {global_batch_size: 2}\n"
 
-typedef struct run {
-  arena memory;
-  const settings *settings;
-  compilation compiled;
-} run;
-
-static void run_begin(run *r)
-{
-  *r = (run){ 0 };
-  r->settings = small_settings(SMALL_MOE, STANDALONE, &r->memory);
-  small_compile(&r->compiled, r->settings, ITERATION_STEADY, &r->memory);
-}
-
-static void run_end(run *r)
-{
-  compilation_release(&r->compiled);
-  arena_release(&r->memory);
-}
-
 /* Kernels of a module in forward and backward of one chunk, over both micro-batches. */
 static uint32_t kernels_of(const run *r, uint32_t rank, uint32_t chunk, const char *module)
 {
@@ -54,7 +35,7 @@ static void test_the_final_norm_stays_with_the_decoder(void **state)
 {
   run r;
   (void)state;
-  run_begin(&r);
+  run_begin(&r, SMALL_MOE, STANDALONE, ITERATION_STEADY);
   for (uint32_t stage = 0; stage < VIRTUAL_STAGES; stage++) {
     uint32_t rank = stage % 2, chunk = stage / 2;
     assert_int_equal(kernels_of(&r, rank, chunk, "final_layernorm") > 0, stage == 3);
@@ -77,7 +58,7 @@ static void test_parameters_stand_where_they_run(void **state)
 {
   run r;
   (void)state;
-  run_begin(&r);
+  run_begin(&r, SMALL_MOE, STANDALONE, ITERATION_STEADY);
   parameter_list first = parameters_of_rank(r.settings, 0, &r.memory);
   parameter_list last = parameters_of_rank(r.settings, 1, &r.memory);
   assert_int_equal(count_parameter(&first, "final_layernorm.weight"), 0);
@@ -92,7 +73,7 @@ static void test_all_depths_are_sent(void **state)
 {
   run r;
   (void)state;
-  run_begin(&r);
+  run_begin(&r, SMALL_MOE, STANDALONE, ITERATION_STEADY);
   const message_array *messages = &r.compiled.plan.messages;
   assert_int_equal(messages->count, (VIRTUAL_STAGES - 1) * 2 * 2);
   for (uint32_t i = 0; i < messages->count; i++) {

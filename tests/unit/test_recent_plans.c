@@ -37,14 +37,14 @@ static recent_run *find_row(recent_plans *r, const char *offload)
   return recent_plans_find(r, own);
 }
 
-static void assert_same_plans(const recent_run *run)
+static void assert_same_plans(const recent_run *r)
 {
   arena a = { 0 };
   diag d = { .quiet = true };
   for (int kind = 0; kind < ITERATION_KINDS; kind++) {
     compilation alone;
-    assert_true(compile(&alone, &run->settings, (iteration_kind)kind, &a, &d));
-    assert_true(plan_is_same(&alone.plan, &run->plans.compiled[kind].plan));
+    assert_true(compile(&alone, &r->settings, (iteration_kind)kind, &a, &d));
+    assert_true(plan_is_same(&alone.plan, &r->plans.compiled[kind].plan));
     compilation_release(&alone);
   }
   arena_release(&a);
@@ -69,13 +69,13 @@ static void assert_same_iteration(const iteration_prediction *a, const iteration
   }
 }
 
-static void assert_same_figures(recent_run *run, const machine *m)
+static void assert_same_figures(recent_run *r, const machine *m)
 {
   arena a = { 0 };
   diag d = { .quiet = true };
   prediction shared, alone;
-  assert_true(predict_common(&shared, &run->settings, m, &run->plans, &a, &d));
-  assert_true(predict_alone(&alone, &run->settings, m, &a, &d));
+  assert_true(predict_common(&shared, &r->settings, m, &r->plans, &a, &d));
+  assert_true(predict_alone(&alone, &r->settings, m, &a, &d));
   assert_true(alone.fits_device && shared.fits_device);
   assert_same_iteration(&alone.warmup, &shared.warmup, alone.rank_count);
   assert_same_iteration(&alone.result, &shared.result, alone.rank_count);
@@ -95,16 +95,16 @@ static void test_rows(void **state)
   const lowered_rank *chunks = NULL;
   const rank_plan *first = NULL;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    recent_run *run = find_row(recent, rows[i].offload);
-    assert_non_null(run);
-    assert_int_equal(run->plans.lowered.ranks == chunks, rows[i].same_chunks);
-    assert_int_equal(run->plans.compiled[ITERATION_WARMUP].plan.ranks == first, rows[i].same_first);
-    assert_int_equal(run->plans.figures[0].of != NULL, rows[i].same_figures);
-    assert_same_plans(run);
-    assert_same_figures(run, m);
-    chunks = run->plans.lowered.ranks;
-    first = run->plans.compiled[ITERATION_WARMUP].plan.ranks;
-    recent_plans_keep(recent, run, run, true);
+    recent_run *r = find_row(recent, rows[i].offload);
+    assert_non_null(r);
+    assert_int_equal(r->plans.lowered.ranks == chunks, rows[i].same_chunks);
+    assert_int_equal(r->plans.compiled[ITERATION_WARMUP].plan.ranks == first, rows[i].same_first);
+    assert_int_equal(r->plans.figures[0].of != NULL, rows[i].same_figures);
+    assert_same_plans(r);
+    assert_same_figures(r, m);
+    chunks = r->plans.lowered.ranks;
+    first = r->plans.compiled[ITERATION_WARMUP].plan.ranks;
+    recent_plans_keep(recent, r, r, true);
   }
   recent_plans_release(recent);
   arena_release(&a);

@@ -93,7 +93,7 @@ static void count_step(void *context, uint32_t step, const train_step *s)
   ((all_written *)context)->steps = step + 1;
 }
 
-static all_written run(const train_input *in, uint8_t poison)
+static all_written written_by(const train_input *in, uint8_t poison)
 {
   arena a = { 0 };
   diag d = { 0 };
@@ -124,7 +124,7 @@ static void fail_at(const plan *p, size_t number, const written *w)
 
 static void check_written(const train_input *in, size_t number)
 {
-  all_written one = run(in, 0xA5), other = run(in, 0x3C);
+  all_written one = written_by(in, 0xA5), other = written_by(in, 0x3C);
   assert_int_equal(one.count, other.count);
   for (uint32_t i = 0; i < one.count; i++)
     if (memcmp(&one.items[i].print, &other.items[i].print, sizeof one.items[i].print) != 0)

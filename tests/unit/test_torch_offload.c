@@ -27,27 +27,11 @@
 
 enum { FORWARD, BACKWARD, PASSES };
 
-typedef struct run {
-  arena memory;
-  compilation compiled;
-  const rank_plan *rank;
-  int64_t theory_bytes;
-} run;
-
-static void run_begin(run *r, const char *offload, const char *more, iteration_kind iteration)
+static void begin(run *r, const char *offload, const char *more, iteration_kind iteration)
 {
   char changes[512];
-  *r = (run){ 0 };
   snprintf(changes, sizeof changes, "offload: {%s}\n%s", offload, more);
-  small_compile(&r->compiled, small_settings(SMALL_HF, changes, &r->memory), iteration, &r->memory);
-  r->rank = &r->compiled.plan.ranks[0];
-  r->theory_bytes = theoretical_saving_bytes(&r->compiled.shapes[0], &r->memory);
-}
-
-static void run_end(run *r)
-{
-  compilation_release(&r->compiled);
-  arena_release(&r->memory);
+  run_begin(r, SMALL_HF, changes, iteration);
 }
 
 static int64_t bytes_of(const run *r, const plan_op *o, uint32_t operand)
@@ -117,7 +101,7 @@ enum { RATES = sizeof rates / sizeof rates[0] };
 static void check_closed_form(const char *offload)
 {
   run r;
-  run_begin(&r, offload, "", ITERATION_STEADY);
+  begin(&r, offload, "", ITERATION_STEADY);
   traffic t = traffic_of(&r);
   for (int k = 0; k < RATES; k++) {
     passes p = time_at(&r, rates[k], &r.memory);
@@ -141,8 +125,8 @@ static void test_bounds_with_the_stream(void **state)
 {
   (void)state;
   run stream, none;
-  run_begin(&stream, "system: trl", "", ITERATION_STEADY);
-  run_begin(&none, "system: none", "", ITERATION_STEADY);
+  begin(&stream, "system: trl", "", ITERATION_STEADY);
+  begin(&none, "system: none", "", ITERATION_STEADY);
   traffic t = traffic_of(&stream);
   for (int k = 0; k < RATES; k++) {
     passes with = time_at(&stream, rates[k], &stream.memory);
@@ -182,14 +166,14 @@ static int64_t bytes_at_turn(const run *r)
 static void check_turn(const char *offload, const char *more)
 {
   run with, none;
-  run_begin(&with, offload, more, ITERATION_STEADY);
-  run_begin(&none, "system: none", more, ITERATION_STEADY);
+  begin(&with, offload, more, ITERATION_STEADY);
+  begin(&none, "system: none", more, ITERATION_STEADY);
   int64_t saved = bytes_at_turn(&none) - bytes_at_turn(&with);
-  if (saved != with.theory_bytes)
-    print_error("%s: saves %lld, should save %lld\n", offload, (long long)saved,
-                (long long)with.theory_bytes);
+  int64_t theory = theoretical_saving_bytes(&with.compiled.shapes[0], &with.memory);
+  if (saved != theory)
+    print_error("%s: saves %lld, should save %lld\n", offload, (long long)saved, (long long)theory);
   assert_true(saved > 0);
-  assert_int_equal(saved, with.theory_bytes);
+  assert_int_equal(saved, theory);
   run_end(&with);
   run_end(&none);
 }
@@ -220,7 +204,7 @@ static void test_everything_is_given_back(void **state)
     for (int iteration = ITERATION_WARMUP; iteration <= ITERATION_STEADY; iteration++) {
       run r;
       int64_t host = 0;
-      run_begin(&r, systems[k], "training: {global_batch_size: 2}\n", (iteration_kind)iteration);
+      begin(&r, systems[k], "training: {global_batch_size: 2}\n", (iteration_kind)iteration);
       for (uint32_t i = 0; i < r.rank->ops.count; i++) {
         const plan_op *o = &r.rank->ops.items[i];
         host += (o->kind == OP_HOST_ALLOC) - (o->kind == OP_HOST_FREE);
