@@ -565,3 +565,12 @@ void fake_run(const fake_setup *f, fake_result *out)
   out->defects = w->policy->defects ? w->policy->defects(w->state) : NULL;
   memcpy(out->message, d.message, sizeof out->message);
 }
+
+void fake_run_logs(const fake_setup *setup, const char *what, const char *log, fake_result *out)
+{
+  fake_run(setup, out);
+  if (strcmp(out->log, log) != 0 || *out->message != '\0')
+    print_error("%s: %s\n%s\n", what, out->message, out->log);
+  assert_string_equal(out->message, "");
+  assert_string_equal(out->log, log);
+}

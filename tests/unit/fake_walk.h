@@ -67,5 +67,7 @@ const char *fake_layers(uint32_t count);
 
 /* Each call starts afresh. */
 void fake_run(const fake_setup *setup, fake_result *out);
+/* Fails, with `what`, if the log is not `log` or there is a message. */
+void fake_run_logs(const fake_setup *setup, const char *what, const char *log, fake_result *out);
 
 #endif

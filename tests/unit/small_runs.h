@@ -35,6 +35,17 @@
   "training: {micro_batch_size: 1, global_batch_size: 1, seq_length: 4096, bf16: true}\n"          \
   "machine: {name: ideal}\n"
 
+/* A model of transformers, in eager PyTorch. */
+#define SMALL_EAGER                                                                                \
+  "model: {implementation: hf, num_layers: 3, hidden_size: 1024, ffn_hidden_size: 4096,\n"         \
+  "  num_attention_heads: 8, group_query_attention: true, num_query_groups: 4,\n"                  \
+  "  normalization: RMSNorm, position_embedding_type: rope, swiglu: true,\n"                       \
+  "  add_bias_linear: false, hidden_dropout: 0.0, attention_dropout: 0.0,\n"                       \
+  "  untie_embeddings_and_output_weights: true, vocab_size: 1024}\n"                               \
+  "training: {micro_batch_size: 1, global_batch_size: 1, seq_length: 4096, bf16: true,\n"          \
+  "  optimizer: adamw_torch}\n"                                                                    \
+  "machine: {name: ideal}\n"
+
 /* Changes: 16 micro-batches on `ranks` pipeline stages, so that turns repeat, and offload of both modules. */
 #define SMALL_PIPELINE(ranks, more)                                                                \
   "model: {num_layers: 8}\ntraining: {global_batch_size: 16}\n"                                    \

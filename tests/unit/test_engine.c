@@ -831,19 +831,17 @@ static void test_closed_form_of_megatron(void **state)
   static const char *const layers[] = { "model: {num_layers: 1}\n", "model: {num_layers: 2}\n",
                                         "model: {num_layers: 5}\n", "model: {num_layers: 8}\n" };
   for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
-    arena a = { 0 };
-    compilation c;
+    run r;
     char changes[256];
     snprintf(changes, sizeof changes,
              "%straining: {check_for_nan_in_loss_and_grad: false}\n"
              "offload: {fine_grained_activation_offloading: true, offload_modules: [core_attn]}\n",
              layers[i]);
-    const settings *s = small_settings(SMALL_DENSE, changes, &a);
-    small_compile(&c, s, ITERATION_STEADY, &a);
+    run_begin(&r, SMALL_DENSE, changes, ITERATION_STEADY);
     for (size_t k = 0; k < sizeof rates / sizeof rates[0]; k++)
-      check_recurrence(&c, (uint32_t)s->model.num_layers, rates[k], ideal_machine(&a));
-    compilation_release(&c);
-    arena_release(&a);
+      check_recurrence(&r.compiled, (uint32_t)r.settings->model.num_layers, rates[k],
+                       ideal_machine(&r.memory));
+    run_end(&r);
   }
 }
 

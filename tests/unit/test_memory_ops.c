@@ -78,24 +78,21 @@ static void check_lists(const char *base, const char *changes)
 {
   enum { APART = 7 };
   for (int kind = 0; kind < 2; kind++) {
-    arena a = { 0 };
-    compilation c;
-    small_compile(&c, small_settings(base, changes, &a),
-                  kind == 0 ? ITERATION_WARMUP : ITERATION_STEADY, &a);
-    for (uint32_t i = 0; i < c.plan.rank_count; i++) {
-      rank_plan whole = c.plan.ranks[i];
+    run r;
+    run_begin(&r, base, changes, kind == 0 ? ITERATION_WARMUP : ITERATION_STEADY);
+    for (uint32_t i = 0; i < r.plan->rank_count; i++) {
+      rank_plan whole = r.plan->ranks[i];
       assert_true(whole.repeat.turns > 2);
       whole.repeat = (plan_repeat){ 0 };
-      memory_ops repeated = memory_ops_new(&c.plan.ranks[i]), walked = memory_ops_new(&whole);
+      memory_ops repeated = memory_ops_new(&r.plan->ranks[i]), walked = memory_ops_new(&whole);
       assert_true(repeated.later_turns > 0 && walked.later_turns == 0);
       assert_same_lists(&repeated, &walked);
       for (uint32_t at = 0; at < whole.ops.count; at += APART)
-        assert_same_holdings(&c.plan, &repeated, &walked, at);
+        assert_same_holdings(r.plan, &repeated, &walked, at);
       memory_ops_release(&repeated);
       memory_ops_release(&walked);
     }
-    compilation_release(&c);
-    arena_release(&a);
+    run_end(&r);
   }
 }
 

@@ -176,13 +176,10 @@ static void test_round_trips(void **state)
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     for (int k = 0; k < 2; k++) {
-      arena a = { 0 };
-      compilation c;
-      small_compile(&c, small_settings(cases[i].base, cases[i].changes, &a),
-                    k == 0 ? ITERATION_WARMUP : ITERATION_STEADY, &a);
-      round_trip(&c.plan, &a);
-      compilation_release(&c);
-      arena_release(&a);
+      run r;
+      run_begin(&r, cases[i].base, cases[i].changes, k == 0 ? ITERATION_WARMUP : ITERATION_STEADY);
+      round_trip(r.plan, &r.memory);
+      run_end(&r);
     }
 }
 

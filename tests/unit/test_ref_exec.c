@@ -148,19 +148,6 @@ static void expect_finding(const char *text, const char *finding)
 
 /* ---- movement ------------------------------------------------------------------------------ */
 
-/* Through host memory and a file, and back into another buffer. */
-#define AWAY_AND_BACK                                                                              \
-  ONE_RANK ALLOC("%0", "x") FILL("%0", "3") HOST("%1", "pageable_host")                            \
-      HOST("%2", "disk") "  d2h compute %0 -> %1\n"                                                \
-                         "  free compute %0\n"                                                     \
-                         "  disk_write compute %1 -> %2\n"                                         \
-                         "  host_free host %1\n" HOST(                                             \
-                             "%3", "pageable_host") "  disk_read compute %2 -> %3\n"               \
-                                                    "  record compute e0\n"                        \
-                                                    "  host_wait host e0\n"                        \
-                                                    "  host_free host %2\n" ALLOC(                 \
-                                                        "%4", "x") "  h2d compute %3 -> %4\n"
-
 static void test_contents_move(void **state)
 {
   (void)state;

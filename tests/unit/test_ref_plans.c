@@ -11,15 +11,6 @@
 enum { SEEDS = 24 };
 
 /* clang-format off */
-#define SMALL_HF                                                                                   \
-  "model: {implementation: hf, num_layers: 3, hidden_size: 1024, ffn_hidden_size: 4096,\n"         \
-  "  num_attention_heads: 8, group_query_attention: true, num_query_groups: 4,\n"                  \
-  "  normalization: RMSNorm, position_embedding_type: rope, swiglu: true,\n"                       \
-  "  add_bias_linear: false, hidden_dropout: 0.0, attention_dropout: 0.0,\n"                       \
-  "  untie_embeddings_and_output_weights: true, vocab_size: 1024}\n"                               \
-  "training: {micro_batch_size: 1, global_batch_size: 1, seq_length: 4096, bf16: true,\n"          \
-  "  optimizer: adamw_torch}\n"                                                                    \
-  "machine: {name: ideal}\n"
 #define MODULES(list) \
   "offload: {fine_grained_activation_offloading: true, offload_modules: [" list "]}\n"
 #define ALL_MODULES MODULES("core_attn, expert_fc1, moe_act, attn_norm, mlp_norm, attn_proj, qkv_linear")
@@ -48,16 +39,16 @@ static const struct {
   { SMALL_MOE, ALL_MODULES },
   { SMALL_MOE, SYSTEM("te_v2, cpu_offloading_num_layers: 1") },
   { SMALL_MOE, PIPELINE(", expert_model_parallel_size: 1") MODULES("expert_fc1, moe_act") },
-  { SMALL_HF, SYSTEM("none") },
-  { SMALL_HF, SYSTEM("trl") },
-  { SMALL_HF, SYSTEM("trl_sync") },
-  { SMALL_HF, SYSTEM("save_on_cpu") },
-  { SMALL_HF, CHECKPOINTS SYSTEM("axolotl_disk") },
-  { SMALL_HF, CHECKPOINTS SYSTEM("hidden_states") },
-  { SMALL_HF, CHECKPOINTS SYSTEM("hidden_states_reentrant") },
-  { SMALL_HF, CHECKPOINTS SYSTEM("selective_checkpointing") },
-  { SMALL_HF, "lora: {adapter: lora}\n" SYSTEM("layer_offloading") },
-  { SMALL_HF, "parallel: {fsdp: fsdp2}\n" SYSTEM("verl") },
+  { SMALL_EAGER, SYSTEM("none") },
+  { SMALL_EAGER, SYSTEM("trl") },
+  { SMALL_EAGER, SYSTEM("trl_sync") },
+  { SMALL_EAGER, SYSTEM("save_on_cpu") },
+  { SMALL_EAGER, CHECKPOINTS SYSTEM("axolotl_disk") },
+  { SMALL_EAGER, CHECKPOINTS SYSTEM("hidden_states") },
+  { SMALL_EAGER, CHECKPOINTS SYSTEM("hidden_states_reentrant") },
+  { SMALL_EAGER, CHECKPOINTS SYSTEM("selective_checkpointing") },
+  { SMALL_EAGER, "lora: {adapter: lora}\n" SYSTEM("layer_offloading") },
+  { SMALL_EAGER, "parallel: {fsdp: fsdp2}\n" SYSTEM("verl") },
 };
 
 /* ---- tally --------------------------------------------------------------------------------- */

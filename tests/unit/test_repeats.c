@@ -130,16 +130,13 @@ static void assert_repeats(const plan *p, const rank_plan *r)
 static void check_compiled(const char *base, const char *changes, uint32_t fewest)
 {
   for (int kind = 0; kind < 2; kind++) {
-    arena a = { 0 };
-    compilation c;
-    small_compile(&c, small_settings(base, changes, &a),
-                  kind == 0 ? ITERATION_WARMUP : ITERATION_STEADY, &a);
-    for (uint32_t i = 0; i < c.plan.rank_count; i++) {
-      assert_true(c.plan.ranks[i].repeat.turns >= fewest);
-      assert_repeats(&c.plan, &c.plan.ranks[i]);
+    run r;
+    run_begin(&r, base, changes, kind == 0 ? ITERATION_WARMUP : ITERATION_STEADY);
+    for (uint32_t i = 0; i < r.plan->rank_count; i++) {
+      assert_true(r.plan->ranks[i].repeat.turns >= fewest);
+      assert_repeats(r.plan, &r.plan->ranks[i]);
     }
-    compilation_release(&c);
-    arena_release(&a);
+    run_end(&r);
   }
 }
 

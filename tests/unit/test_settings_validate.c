@@ -111,24 +111,6 @@ static const struct {
     "recompute_modules moe_act and layernorm with fp8_format need Transformer Engine 2.6; "
     "container "
     "is \"pytorch:25.07-py3\"" },
-  { "context_parallel_size=2 window_size=127,0 window_attn_skip_freq=2",
-    "cp_comm_type must be a2a or all_gather in layers with a sliding window" },
-  { "context_parallel_size=2 window_size=127,0 window_attn_skip_freq=1", NULL },
-  { "context_parallel_size=2 window_size=127,0 cp_comm_type=all_gather", NULL },
-  { "window_size=127", "window_size is \"127\"; it must be two whole numbers such as 2048,0, below "
-                       "1073741824; -1 is all keys" },
-  { "window_size=-2,0",
-    "window_size is \"-2,0\"; it must be two whole numbers such as 2048,0, below "
-    "1073741824; -1 is all keys" },
-  { "window_size=9223372036854775807,0",
-    "window_size is \"9223372036854775807,0\"; it must be two whole numbers such as 2048,0, below "
-    "1073741824; -1 is all keys" },
-  { "window_size=127,0 sliding_window=128",
-    "window_size and sliding_window are both given; they are the same window" },
-  { "window_size=127,0 window_attn_skip_freq=0",
-    "window_attn_skip_freq is 0; it must be at least 1" },
-  { "window_size=127,0 window_attn_skip_freq=[1,0]",
-    "window_attn_skip_freq has 2 entries; it must have num_layers (8)" },
   { OFFLOAD "system=megatron_pr1752 pipeline_model_parallel_size=2 "
             "num_virtual_stages_per_pipeline_rank=2 recompute_granularity=full "
             "recompute_method=block recompute_num_layers=1",

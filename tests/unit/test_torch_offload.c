@@ -15,23 +15,13 @@
 #include "sim/offload/systems.h"
 #include "tests/unit/small_plan.h"
 
-#define SMALL_HF                                                                                   \
-  "model: {implementation: hf, num_layers: 3, hidden_size: 1024, ffn_hidden_size: 4096,\n"         \
-  "  num_attention_heads: 8, group_query_attention: true, num_query_groups: 4,\n"                  \
-  "  normalization: RMSNorm, position_embedding_type: rope, swiglu: true,\n"                       \
-  "  add_bias_linear: false, hidden_dropout: 0.0, attention_dropout: 0.0,\n"                       \
-  "  untie_embeddings_and_output_weights: true, vocab_size: 1024}\n"                               \
-  "training: {micro_batch_size: 1, global_batch_size: 1, seq_length: 4096, bf16: true,\n"          \
-  "  optimizer: adamw_torch}\n"                                                                    \
-  "machine: {name: ideal}\n"
-
 enum { FORWARD, BACKWARD, PASSES };
 
 static void begin(run *r, const char *offload, const char *more, iteration_kind iteration)
 {
   char changes[512];
   snprintf(changes, sizeof changes, "offload: {%s}\n%s", offload, more);
-  run_begin(r, SMALL_HF, changes, iteration);
+  run_begin(r, SMALL_EAGER, changes, iteration);
 }
 
 static int64_t bytes_of(const run *r, const plan_op *o, uint32_t operand)
