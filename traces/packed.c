@@ -1,6 +1,5 @@
 #include "traces/packed.h"
 
-#include <assert.h>
 #include <zlib.h>
 
 #include "sim/base/text.h"

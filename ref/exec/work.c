@@ -11,7 +11,6 @@
 #include <xxhash.h>
 
 #include "ref/exec/state.h"
-#include "sim/exec/layout.h"
 #include "sim/exec/runs.h"
 
 /* A running op of one rank. */

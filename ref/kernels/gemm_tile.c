@@ -1,7 +1,6 @@
 #include "ref/kernels/gemm_tile.h"
 
 #include <assert.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 #define TILE_NAME tile_16_bytes

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "ref/kernels/functions.h"
-#include "ref/kernels/gemm.h"
 #include "ref/kernels/storage.h"
 #include "sim/exec/code_books.h"
 

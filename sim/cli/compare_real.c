@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "sim/base/file.h"
-#include "sim/base/units.h"
 #include "sim/cli/percent_gates.h"
 #include "sim/cli/threads.h"
 #include "sim/predict/expected_run.h"

@@ -1,10 +1,8 @@
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/types.h>
 
 #include "sim/base/file.h"
-#include "sim/base/units.h"
 #include "sim/cli/best.h"
 #include "sim/cli/over.h"
 #include "sim/cli/processes.h"

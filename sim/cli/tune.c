@@ -1,6 +1,4 @@
-#include <assert.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "sim/base/file.h"
 #include "sim/base/units.h"

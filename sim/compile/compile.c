@@ -10,7 +10,6 @@
 #include "sim/offload/systems.h"
 #include "sim/plan/join.h"
 #include "sim/plan/repeats.h"
-#include "sim/residents/fsdp_buffers.h"
 
 static const int64_t *visiting_bytes(const chunk_program *p, arena *a)
 {

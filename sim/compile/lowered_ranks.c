@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "sim/base/parallel.h"
-#include "sim/graph/sizes.h"
 #include "sim/model/chunk.h"
 #include "sim/plan/join.h"
 #include "sim/residents/fsdp_buffers.h"

@@ -5,7 +5,6 @@
 
 #include "sim/compile/leftovers.h"
 #include "sim/compile/renamed_turns.h"
-#include "sim/graph/sizes.h"
 
 /* A rank whose first turns do not repeat may never repeat. */
 enum { MOST_WALKED = 8, FEWEST_LEFT = 3 };

@@ -1,6 +1,5 @@
 #include "sim/fit/align.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 

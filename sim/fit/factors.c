@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "sim/base/array.h"
-#include "sim/base/units.h"
 
 /* The pull towards the common factor, relative to what the rows say of a thing; rounds until the factors
  * no longer move; bounds of a factor; the part of all expected time that a thing needs to be seen. */

@@ -3,8 +3,6 @@
 #include <assert.h>
 #include <inttypes.h>
 
-#include "sim/base/units.h"
-
 #define LINE_FORMAT(number) number " GPUs = " number " out, " number " back, " number " both ways"
 
 bool contention_parse(contention *c, const char *text)

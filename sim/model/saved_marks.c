@@ -1,7 +1,5 @@
 #include "sim/model/saved_marks.h"
 
-#include <string.h>
-
 #include "sim/graph/sizes.h"
 #include "sim/model/hf/hf.h"
 #include "sim/operators/moe.h"

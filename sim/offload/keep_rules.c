@@ -2,8 +2,6 @@
 
 #include <assert.h>
 
-#include "sim/base/units.h"
-
 kept_groups keep_nothing(const group_table *t, const chunk_order *o, arena *a)
 {
   uint32_t *base = ARENA_ARRAY(a, uint32_t, o->count + 1);

@@ -20,7 +20,6 @@
  * With widths of 128 these are at most 80 operations for each byte that a kernel reads and writes,
  * fewer than tensor cores do in the time of a byte: the bytes decide how long they take.
  */
-#include <assert.h>
 
 #include "sim/base/units.h"
 #include "sim/operators/hf.h"

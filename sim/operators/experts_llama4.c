@@ -3,7 +3,6 @@
  * Llama4TextMoe, Llama4TextExperts; Axolotl's linearized experts). Formulas: derivatives.yaml
  * (scatter, repeat, sum, bmm, select) and torch/csrc/autograd/functions/tensor.cpp (CopySlices).
  */
-#include <assert.h>
 
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"

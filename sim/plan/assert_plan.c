@@ -4,7 +4,6 @@
  * rules of validate.h hold.
  */
 #include <assert.h>
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "sim/plan/validate.h"

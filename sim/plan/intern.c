@@ -1,7 +1,6 @@
 #include "sim/plan/intern.h"
 
 #include <assert.h>
-#include <stdbool.h>
 #include <string.h>
 
 enum { FIRST_SLOTS = 64, LANES = 4 };

@@ -1,7 +1,6 @@
 #include "sim/predict/comparison.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>

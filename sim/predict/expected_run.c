@@ -1,6 +1,5 @@
 #include "sim/predict/expected_run.h"
 
-#include <assert.h>
 #include <stdio.h>
 
 #include "sim/base/units.h"

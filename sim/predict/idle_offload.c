@@ -1,6 +1,5 @@
 #include "sim/predict/idle_offload.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 #include "sim/report/comparison_page.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 

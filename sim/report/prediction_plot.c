@@ -1,5 +1,4 @@
 #include <assert.h>
-#include <string.h>
 
 #include "sim/base/units.h"
 #include "sim/predict/curve.h"

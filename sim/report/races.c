@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "sim/base/text.h"
-#include "sim/report/json.h"
 #include "sim/report/real_run.h"
 #include "sim/text/json_text.h"
 #include "traces/import/run_memory.h"

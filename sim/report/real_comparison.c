@@ -1,7 +1,6 @@
 #include "sim/report/real_comparison.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "sim/base/units.h"
 #include "sim/predict/throughput.h"

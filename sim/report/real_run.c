@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <string.h>
 
 #include "sim/base/units.h"
 #include "sim/report/text.h"

@@ -1,6 +1,5 @@
 #include "sim/report/search_page.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "sim/base/units.h"
 #include "sim/report/ranking.h"
 #include "sim/report/text.h"
 

@@ -1,5 +1,4 @@
 #include <assert.h>
-#include <string.h>
 
 #include "sim/predict/curve.h"
 #include "sim/predict/host_times.h"

@@ -1,7 +1,6 @@
 #include "sim/report/tuned.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "sim/base/units.h"
 #include "sim/predict/budget_bound.h"

@@ -3,7 +3,6 @@
 
 #include <assert.h>
 
-#include "sim/base/units.h"
 #include "sim/graph/sizes.h"
 #include "sim/residents/optimizer_states.h"
 

@@ -10,7 +10,6 @@
 #include "sim/graph/parts.h"
 #include "sim/graph/sizes.h"
 #include "sim/graph/user_buffers.h"
-#include "sim/residents/optimizer_states.h"
 
 enum {
   TE_ROUTER_GEMM = SOFTWARE_VERSION(2, 0),         /* general_gemm, which the router calls */

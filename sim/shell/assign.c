@@ -1,5 +1,4 @@
 /* NAME=value, NAME+=value, NAME[i]=value, NAME=( ... ). */
-#include <inttypes.h>
 #include <string.h>
 
 #include "sim/shell/parts.h"

@@ -1,6 +1,5 @@
 /* Branches that cannot be decided: both are evaluated, and what they leave differently is
  * unknown. */
-#include <assert.h>
 #include <string.h>
 
 #include "sim/shell/parts.h"

@@ -1,6 +1,5 @@
 #include "sim/text/limits.h"
 
-#include <stdint.h>
 #include <string.h>
 
 #include "sim/base/file.h"

@@ -7,7 +7,6 @@
 
 #include "sim/base/array.h"
 #include "sim/text/limits.h"
-#include "sim/text/scalar.h"
 
 /*
  * libfyaml reports events; this file builds the tree, so that nothing is ever expanded. Complete

@@ -8,7 +8,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "sim/base/units.h"
 #include "sim/exec/number_formats.h"
 
 /* ---- which there are ------------------------------------------------------------------------- */

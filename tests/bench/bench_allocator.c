@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "sim/base/units.h"
 #include "sim/memory/caching_allocator.h"
 
 enum { RANKS = 16, MICROBATCHES = 64, LAYERS = 4, SAVED = 20, TRANSIENTS = 280, IN_FLIGHT = 16 };

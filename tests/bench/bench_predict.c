@@ -15,7 +15,6 @@
  */
 #include <stdio.h>
 
-#include "sim/base/units.h"
 #include "sim/compile/compile.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/replay.h"

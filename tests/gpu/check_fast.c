@@ -9,7 +9,6 @@
  * the largest), whether two runs gave the same bits, the time, and TFLOP/s or GB/s. Exit status 1:
  * a kernel failed, two runs differ, or an error is above what bf16 explains.
  */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "sim/base/array.h"
 #include "tests/unit/exchange_bench.h"

@@ -6,7 +6,6 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <string.h>
 #include <time.h>
 
 #include <cmocka.h>

@@ -7,7 +7,6 @@
 
 #include <stdio.h>
 
-#include "sim/base/units.h"
 #include "sim/residents/fsdp_units.h"
 
 enum { LAYERS = 4, RANKS = 8 };

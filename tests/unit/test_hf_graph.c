@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #include "sim/model/chunk.h"
-#include "sim/model/hf/hf.h"
 #include "sim/model/saved_marks.h"
 
 enum { KEYS = 32 };

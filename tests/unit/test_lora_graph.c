@@ -14,9 +14,7 @@
 
 #include "sim/config/hf/hf_config.h"
 #include "sim/model/chunk.h"
-#include "sim/model/hf/hf.h"
 #include "sim/model/saved_marks.h"
-#include "sim/operators/lora.h"
 
 enum { KEYS = 40 };
 

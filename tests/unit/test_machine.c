@@ -15,7 +15,6 @@
 #include "sim/base/file.h"
 #include "sim/base/units.h"
 #include "sim/machine/error.h"
-#include "sim/machine/nccl_time.h"
 #include "sim/machine/roofline.h"
 
 static const machine *load(arena *a, const char *name)

@@ -11,7 +11,6 @@
 
 #include <cmocka.h>
 
-#include "sim/base/units.h"
 #include "sim/graph/fp8.h"
 #include "sim/model/megatron/moe.h"
 

@@ -9,8 +9,6 @@
  */
 #include "tests/unit/layer_times.h"
 
-#include <stdio.h>
-
 #include "sim/base/units.h"
 #include "sim/offload/systems.h"
 

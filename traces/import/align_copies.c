@@ -1,6 +1,5 @@
 #include "traces/import/align_copies.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 enum { MOST_CELLS = 1 << 24 };

@@ -4,7 +4,6 @@
  * issued. Each row is at least a nanosecond after the one before, so that these times are an order.
  */
 #include <assert.h>
-#include <inttypes.h>
 #include <string.h>
 
 #include "sim/base/units.h"

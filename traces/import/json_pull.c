@@ -1,6 +1,5 @@
 #include "traces/import/json_pull.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 

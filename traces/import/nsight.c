@@ -4,7 +4,6 @@
  * without events. Times are nanoseconds from the begin of the session. Processes have numbers in
  * globalPid; the upper bits of globalTid are the same number, its lower 24 bits the thread.
  */
-#include <assert.h>
 #include <inttypes.h>
 #include <sqlite3.h>
 #include <string.h>

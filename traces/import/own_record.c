@@ -2,7 +2,6 @@
  * offsim's own record (traces/record.h) of one rank as a real run: what executors wrote, or a
  * prediction. Its ops have their phase, so passes are known.
  */
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,6 @@
  * messages between pipeline stages, and the next batch of the data loader. A part without a matrix
  * product (losses, norms of gradients, copies of a batch) belongs to the pass before it.
  */
-#include <assert.h>
 #include <stdlib.h>
 
 #include "sim/base/text.h"

@@ -1,7 +1,5 @@
 #include "sim/config/megatron/args.h"
 
-#include <string.h>
-
 #include "sim/base/array.h"
 #include "sim/base/file.h"
 #include "sim/config/megatron/args_parts.h"

@@ -8,7 +8,6 @@
  */
 #include <ctype.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim/config/resolve/steps.h"

@@ -2,7 +2,6 @@
  * The sliding window of attention: Megatron-LM's window_size and window_attn_skip_freq, or transformers'
  * sliding_window and sliding_window_layers.
  */
-#include <inttypes.h>
 #include <string.h>
 
 #include "sim/config/resolve/steps.h"

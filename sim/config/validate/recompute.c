@@ -1,5 +1,4 @@
 /* Constraints of recomputation. Sources: see validate.h. */
-#include <inttypes.h>
 
 #include "sim/config/validate/validate.h"
 

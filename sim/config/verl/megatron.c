@@ -11,7 +11,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sim/base/units.h"
 #include "sim/config/foreign_messages.h"
 #include "sim/config/megatron/flags.h"
 #include "sim/config/verl/parts.h"

@@ -1,5 +1,4 @@
 /* LlamaAttention and its relatives: forward. */
-#include <string.h>
 
 #include "sim/graph/sizes.h"
 #include "sim/model/hf/eager.h"

@@ -3,7 +3,6 @@
  * (src/axolotl/monkeypatch/lora_kernels.py, apply_lora_kernel_patches): query, key and value
  * together, the output projection, and the whole MLP, each only if all its linears have adapters.
  */
-#include "sim/graph/sizes.h"
 #include "sim/model/hf/lora.h"
 #include "sim/operators/lora.h"
 

@@ -2,7 +2,6 @@
 
 #include "sim/graph/node.h"
 #include "sim/operators/moe.h"
-#include "sim/operators/operators.h"
 #include "sim/residents/parameters.h"
 
 static activation_function gate_function(const settings *s)

@@ -14,7 +14,6 @@
 #include "sim/model/megatron/expert_activation.h"
 #include "sim/model/megatron/moe.h"
 #include "sim/operators/moe.h"
-#include "sim/operators/operators.h"
 
 typedef struct grouped {
   const char *site;

@@ -9,7 +9,6 @@
 #include "sim/model/megatron/expert_activation.h"
 #include "sim/model/megatron/moe.h"
 #include "sim/operators/moe.h"
-#include "sim/operators/operators.h"
 
 /* mlp.py: output += bias x probabilities, in place; the product is a temporary. */
 static tensor_id add_scaled_bias(graph *g, tensor_id x, tensor_id bias, tensor_id probs)
