@@ -64,14 +64,14 @@ bool megatron_is_from(const settings *s, int day, int year, int month)
 /*
  * Megatron-LM's RerunDataIterator saves each micro-batch of a step (core/rerun_state_machine.py). In
  * May 2026 (5e4fc931, #4103) get_batch began to put the device's tensors into that very dictionary;
- * since July (bf32f441, #5635) the iterator saves a copy of it. Only tensor parallel rank 0 reads the
- * iterator; a plan is that of the last one.
+ * since July (bf32f441, #5635) the iterator saves a copy of it. With --rerun-mode disabled it saves
+ * nothing. Only tensor parallel rank 0 reads the iterator; a plan is that of the last one.
  */
 bool keeps_batches(const settings *s)
 {
   int day = s->derived.megatron_day;
-  return day >= 20260521 && day < 20260706 && s->parallel.tensor_model_parallel_size == 1 &&
-         !uses_hf(s);
+  return day >= 20260521 && day < 20260706 && s->training.rerun_mode != RERUN_DISABLED &&
+         s->parallel.tensor_model_parallel_size == 1 && !uses_hf(s);
 }
 
 bool is_layernorm(const settings *s)

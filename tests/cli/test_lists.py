@@ -1,5 +1,6 @@
 """Names that the program lists are names that it takes, and all of them."""
 
+import json
 import re
 
 import pytest
@@ -54,6 +55,19 @@ def test_kept_batches_with_pairs_of_passes(offsim):
         "moe_ffn_hidden_size=1024", "moe_grouped_gemm=true", "moe_token_dispatcher_type=alltoall",
         "fine_grained_activation_offloading=false", "offload_modules="))
     assert done.status == 0 and "steady: safe" in done.stdout
+
+
+def test_no_batch_is_kept_without_reruns(offsim):
+    """0.18's data iterator keeps the four micro-batches of a step for a rerun, unless --rerun-mode is disabled."""
+    dense = sets("num_layers=2", "pipeline_model_parallel_size=1", "world_size=1", "global_batch_size=4",
+                 "fine_grained_activation_offloading=false", "offload_modules=", "megatron=core_v0.18")
+    static = {}
+    for mode in ("validate_results", "disabled"):
+        done = offsim("predict", "tests/data/small.yaml", "--json", *dense, "--set", f"rerun_mode={mode}", check=0)
+        static[mode] = json.loads(done.stdout)["result"]["ranks"][0]["static_bytes"]
+    tokens = 4096
+    batch = tokens * tokens + tokens * (8 + 8 + 8 + 4)  # the mask; tokens, labels, positions and the loss mask
+    assert static["validate_results"] - static["disabled"] == 4 * batch
 
 
 GATHERED = sets("multi_latent_attention=true", "q_lora_rank=512", "kv_lora_rank=512", "group_query_attention=false",

@@ -51,12 +51,15 @@ def value_of(run, key):
     ("train_type: lora", "LoRA"),
     ("stage: dpo", "alignment with other models"),
     ("num_zero_experts: 1", "LongCat"),
-    ("rerun_mode: report_stats", "forward and backward twice"),
-    ("rerun_mode: report_determinism_stats", "forward and backward twice"),
 ])
 def test_refused_by_name(offsim, line, kind):
     for flags in (SHAPE + line, f"zzzz_size: 3\nnum_layers: x\n{line}"):
         assert kind in one_error(read(offsim, flags), status=2)
+
+
+@pytest.mark.parametrize("mode", ["report_stats", "report_determinism_stats"])
+def test_steps_that_run_twice_are_refused(mode, offsim):
+    assert "runs each step forward and backward twice" in one_error(read(offsim, SHAPE + f"rerun_mode: {mode}"), status=2)
 
 
 @pytest.mark.parametrize("line", [

@@ -210,9 +210,19 @@ static bool check_deferral(const settings *s, diag *d)
                "defer_embedding_wgrad_compute needs gradient_accumulation_fusion"));
 }
 
+static bool check_rerun(const settings *s, diag *d)
+{
+  rerun_mode_choice mode = s->training.rerun_mode;
+  setting_key key = KEY_training_rerun_mode;
+
+  return need(s, d, mode == RERUN_VALIDATE_RESULTS || mode == RERUN_DISABLED, key, key,
+              "rerun_mode %s runs each step forward and backward twice, which is not modelled",
+              chosen_word(s, key));
+}
+
 bool validate_training(const settings *s, diag *d)
 {
   return check_precision(s, d) && check_whose_optimizer(s, d) && check_optimizer(s, d) &&
          check_moving_states(s, d) && check_muon(s, d) && check_resuming(s, d) &&
-         check_deferral(s, d);
+         check_deferral(s, d) && check_rerun(s, d);
 }
