@@ -7,12 +7,13 @@
 typedef struct idle_keys {
   setting_key of;
   bool is_on;
-  setting_key keys[8]; /* ends with 0: the first key of all serves none */
+  setting_key keys[32]; /* ends with 0: the first key of all serves none */
 } idle_keys;
 
 static const char *off_word(const settings *s, setting_key of)
 {
-  const char *word = key_rows[of].type == KEY_TYPE_FLAG ? "false" : chosen_word(s, of);
+  if (key_rows[of].type == KEY_TYPE_FLAG) return "false";
+  const char *word = key_rows[of].type == KEY_TYPE_CHOICE ? chosen_word(s, of) : "";
   return *word == '\0' ? "not given" : word;
 }
 
@@ -21,7 +22,25 @@ static bool is_either(system_choice system, system_choice a, system_choice b)
   return system == a || system == b;
 }
 
-void note_idle(const settings *s, diag *d)
+static void note_row(const settings *s, const idle_keys *row, arena *a, diag *d)
+{
+  const char *names = NULL;
+  setting_key first = 0;
+  bool several = false;
+
+  for (const setting_key *key = row->keys; *key != 0; key++) {
+    if (!s->given[*key]) continue;
+    several = names != NULL;
+    if (names == NULL) first = *key;
+    names =
+        names == NULL ? key_rows[*key].name : arena_printf(a, "%s, %s", names, key_rows[*key].name);
+  }
+  if (names == NULL) return;
+  diag_note(d, s->at[first], "%s %s no effect: %s is %s", names, several ? "have" : "has",
+            key_rows[row->of].name, off_word(s, row->of));
+}
+
+void note_idle(const settings *s, arena *a, diag *d)
 {
   const struct offload_settings *o = &s->offload;
   const struct training_settings *t = &s->training;
@@ -44,6 +63,34 @@ void note_idle(const settings *s, diag *d)
     { KEY_training_defer_embedding_wgrad_compute,
       t->defer_embedding_wgrad_compute,
       { KEY_training_wgrad_deferral_limit } },
+    { KEY_model_num_experts,
+      s->model.num_experts > 0,
+      { KEY_model_moe_layer_freq,
+        KEY_model_moe_shared_expert_intermediate_size,
+        KEY_model_moe_shared_expert_gate,
+        KEY_model_moe_shared_expert_overlap,
+        KEY_model_moe_grouped_gemm,
+        KEY_model_moe_router_topk,
+        KEY_model_moe_router_load_balancing_type,
+        KEY_model_moe_aux_loss_coeff,
+        KEY_model_moe_z_loss_coeff,
+        KEY_model_moe_router_score_function,
+        KEY_model_moe_router_pre_softmax,
+        KEY_model_moe_router_num_groups,
+        KEY_model_moe_router_group_topk,
+        KEY_model_moe_router_dtype,
+        KEY_model_moe_router_enable_expert_bias,
+        KEY_model_moe_router_force_load_balancing,
+        KEY_model_moe_router_fusion,
+        KEY_model_moe_permute_fusion,
+        KEY_model_moe_token_dispatcher_type,
+        KEY_model_moe_expert_capacity_factor,
+        KEY_model_moe_pad_expert_input_to_capacity,
+        KEY_model_moe_expert_rank_capacity_factor,
+        KEY_model_moe_use_grouped_tensor,
+        KEY_model_moe_router_padding_for_quantization,
+        KEY_model_moe_apply_probs_on_input,
+        KEY_model_moe_imbalance } },
     { KEY_model_moe_token_dispatcher_type,
       s->model.moe_token_dispatcher_type == DISPATCHER_FLEX,
       { KEY_model_moe_flex_dispatcher_backend } },
@@ -89,12 +136,6 @@ void note_idle(const settings *s, diag *d)
 
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const idle_keys *row = &rows[i];
-    if (row->is_on || s->given[row->of]) continue;
-    for (const setting_key *key = row->keys; *key != 0; key++) {
-      if (s->given[*key]) {
-        diag_note(d, s->at[*key], "%s has no effect: %s is %s", key_rows[*key].name,
-                  key_rows[row->of].name, off_word(s, row->of));
-      }
-    }
+    if (!row->is_on && !s->given[row->of]) note_row(s, row, a, d);
   }
 }

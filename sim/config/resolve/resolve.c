@@ -95,7 +95,7 @@ bool settings_resolve(settings *s, settings_check *of_system, arena *a, diag *d)
   }
   drop_layers_in_parts(s, d);
   note_unmodelled(s, d);
-  note_idle(s, d);
+  note_idle(s, a, d);
   assert_resolved(s);
   return true;
 }

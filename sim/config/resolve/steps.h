@@ -60,6 +60,6 @@ void drop_layers_in_parts(settings *s, diag *d);
 /* ---- notes ---- */
 
 void note_unmodelled(const settings *s, diag *d);
-void note_idle(const settings *s, diag *d);
+void note_idle(const settings *s, arena *a, diag *d);
 
 #endif
