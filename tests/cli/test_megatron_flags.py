@@ -51,6 +51,11 @@ def value_of(run, key):
     ("train_type: lora", "LoRA"),
     ("stage: dpo", "alignment with other models"),
     ("num_zero_experts: 1", "LongCat"),
+    ("enable_zero_bubble: true", "a zero-bubble or V-shaped schedule"),
+    ("use_dualpipev: true", "a zero-bubble or V-shaped schedule"),
+    ("interleave_group_size: 2", "interleaved 1F1B in groups"),
+    ("enable_hetero: true", "stages of different layouts"),
+    ("moe_num_experts: 8", "experts of MegaBlocks"),
 ])
 def test_refused_by_name(offsim, line, kind):
     for flags in (SHAPE + line, f"zzzz_size: 3\nnum_layers: x\n{line}"):
@@ -65,7 +70,7 @@ def test_steps_that_run_twice_are_refused(mode, offsim):
 @pytest.mark.parametrize("line", [
     "perform_rl_step: false", "is_hybrid_model: false", "hybrid_attention_ratio: 0.0", "zero_stage: 0",
     "encoder_pipeline_model_parallel_size: 0", "model_provider: gpt", "train_type: full", "spec: my.layers get",
-    "freeze_llm: false", "stage: sft", "num_zero_experts: 0", "rerun_mode: validate_results", "padded_samples: true", "tokenizer_type: GPT2BPETokenizer", "vocab_file: /data/vocab.json", "n_shared_experts: 2",
+    "freeze_llm: false", "stage: sft", "interleave_group_size: 0", "enable_hetero: false\nhetero_process_meshes: [2, 1, 1, 1, 4]", "num_zero_experts: 0", "rerun_mode: validate_results", "padded_samples: true", "tokenizer_type: GPT2BPETokenizer", "vocab_file: /data/vocab.json", "n_shared_experts: 2",
 ])
 def test_not_refused(offsim, line):
     assert read(offsim, SHAPE + line).status == 0
@@ -81,6 +86,17 @@ def test_inference_mode_of_a_test_configuration(offsim):
 def test_no_flags_at_all(offsim, text, first):
     assert f'none of these keys is an option of Megatron-LM; the first is "{first}"' in \
         one_error(read(offsim, text), status=2)
+
+
+def test_sections_of_flagscale_are_read(offsim):
+    sections = ("system:\n  tensor_model_parallel_size: 1\n  precision:\n    bf16: true\n"
+                "model:\n  num_layers: 2\n  hidden_size: 64\n  num_attention_heads: 4\n  seq_length: 32\n"
+                "  optimizer:\n    lr_scheduler:\n      lr: 3.0e-3\n    clip_grad: 0\n"
+                "data:\n  tokenizer:\n    vocab_size: 100\n")
+    in_sections, flat = read(offsim, sections), read(offsim, SHAPE + "bf16: true\nclip_grad: 0\n")
+    assert in_sections.status == 0 and in_sections.stdout == flat.stdout
+    assert 'unknown Megatron option "hidden_sise"; did you mean --hidden-size?' in \
+        one_error(read(offsim, sections.replace("hidden_size", "hidden_sise")), status=2)
 
 
 # ---- the vocabulary ----

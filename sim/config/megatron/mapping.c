@@ -189,6 +189,45 @@ static bool take_arguments(args_reader *r, const text_node *map)
   return diag_ok(r->d);
 }
 
+/* ---- FlagScale ---- */
+
+/* FlagScale's files have options in three sections. Sections in these only sort them
+ * (flagscale/runner/utils.py, flatten_dict_to_args). */
+static const char *const flagscale_sections[] = { "system", "model", "data" };
+
+static bool is_flagscale(const text_node *top)
+{
+  for (size_t i = 0; i < sizeof flagscale_sections / sizeof *flagscale_sections; i++) {
+    const text_node *section = text_get(top, flagscale_sections[i]);
+    if (section == NULL || section->kind != TEXT_MAPPING) return false;
+  }
+  return true;
+}
+
+static text_node *put_options(text_node *to, const text_node *section)
+{
+  for (uint32_t i = 0; i < section->count; i++) {
+    const text_node *n = &section->children[i];
+    if (n->kind == TEXT_MAPPING)
+      to = put_options(to, n);
+    else
+      *to++ = *n;
+  }
+  return to;
+}
+
+/* The options of all sections in one mapping. */
+static text_node without_sections(const text_node *top, arena *a)
+{
+  text_node *options = ARENA_ARRAY(a, text_node, top->values), *end = options;
+  for (size_t i = 0; i < sizeof flagscale_sections / sizeof *flagscale_sections; i++)
+    end = put_options(end, text_get(top, flagscale_sections[i]));
+  text_node flat = *top;
+  flat.children = options;
+  flat.count = (uint32_t)(end - options);
+  return flat;
+}
+
 /* --env: what is set before the mapping's own variables. */
 static bool take_presets(args_reader *r)
 {
@@ -255,6 +294,10 @@ static bool read_top(args_reader *r, const char *text, size_t length)
   const text_node *top = text_read(r->a, r->path, text, length, r->d);
   if (top == NULL || !text_expect(top, TEXT_MAPPING, r->d)) {
     return false;
+  }
+  if (is_flagscale(top)) {
+    const text_node flat = without_sections(top, r->a);
+    return take_arguments(r, &flat);
   }
   const text_node *arguments = get_either(top, "MODEL_ARGS", "model_args");
   const text_node *environment = get_either(top, "ENV_VARS", "env_vars");
