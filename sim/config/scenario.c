@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "sim/config/key_table.h"
+#include "sim/config/other_files.h"
 #include "sim/config/settings.h"
 #include "sim/text/scalar.h"
 #include "sim/text/suggest.h"
@@ -16,30 +17,6 @@ static bool known_section(const char *name)
 {
   for (size_t i = 0; i < SECTION_COUNT; i++) {
     if (strcmp(section_names[i], name) == 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
-/* By a key at the top level of a file that is no scenario: the option that reads such a file. */
-static const struct {
-  const char *key, *what, *option;
-} other_files[] = {
-  { "base_model", "an Axolotl configuration", "--axolotl" },
-  { "actor_rollout_ref", "a configuration of verl", "--verl" },
-  { "data", "a configuration of verl", "--verl" },
-  { "architectures", "a model of Hugging Face", "--hf-config" },
-  { "model_type", "a model of Hugging Face", "--hf-config" },
-  { "gpu_name", "a machine", "--machine" },
-};
-
-static bool is_other_file(const text_node *n, diag *d)
-{
-  for (size_t i = 0; i < sizeof other_files / sizeof other_files[0]; i++) {
-    if (strcmp(other_files[i].key, n->key) == 0) {
-      diag_error(d, n->key_at, "there is no section \"%s\"; if this is %s, give it with %s FILE",
-                 n->key, other_files[i].what, other_files[i].option);
       return true;
     }
   }
@@ -155,13 +132,10 @@ bool settings_read_scenario(settings *s, const char *path, const char *text, siz
   if (text_is_null(top)) {
     return true;
   }
-  if (!text_expect(top, TEXT_MAPPING, d)) {
+  if (!text_expect(top, TEXT_MAPPING, d) || !other_files_check(top, "", d)) {
     return false;
   }
   for (uint32_t i = 0; i < top->count; i++) {
-    if (is_other_file(&top->children[i], d)) {
-      return false;
-    }
     if (!known_section(top->children[i].key)) {
       unknown_section(&top->children[i], d);
     } else {

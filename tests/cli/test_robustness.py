@@ -128,14 +128,17 @@ def test_a_locked_file_is_in_use(offsim, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, expected", [
-    (["axolotl-qlora.yaml"], ":5:1: error: there is no section \"base_model\"; if this is an Axolotl configuration, "
-                             "give it with --axolotl FILE"),
-    (["verl-qwen3-8b.yaml"], "give it with --verl FILE"),
-    (["axolotl-qlora.json"], "give it with --hf-config FILE"),
-    (["--axolotl", "verl-qwen3-8b.yaml"], "error: base_model is missing"),
+    (["axolotl-qlora.yaml"], ":5:1: error: \"base_model\" is a key of an Axolotl configuration; give the file with "
+                             "--axolotl FILE"),
+    (["verl-qwen3-8b.yaml"], "give the file with --verl FILE"),
+    (["axolotl-qlora.json"], "give the file with --hf-config FILE"),
+    (["--axolotl", "verl-qwen3-8b.yaml"], "give the file with --verl FILE"),
+    (["--verl", "axolotl-qlora.yaml"], "give the file with --axolotl FILE"),
+    (["--megatron-args", "axolotl-qlora.yaml"], "give the file with --axolotl FILE"),
+    (["--megatron-args", "tiny-llama.yaml"], "\"training\" is a key of a scenario; give the file without --megatron-args"),
     (["--verl", "llama3-8b.sh"], "llama3-8b.sh: error: no key of verl in it"),
     (["--megatron-args", "verl-qwen3-8b.sh"], "verl-qwen3-8b.sh: error: no option of Megatron-LM in it"),
-    (["--hf-config", "axolotl-qlora.yaml"], "error: neither model_type nor architectures"),
+    (["--hf-config", "axolotl-qlora.yaml"], "give the file with --axolotl FILE"),
     (["--hf-config", "axolotl-qlora.json"], "training.seq_length is not given and has no default; write it in a "
                                             "scenario, or --set seq_length=N"),
     (["--machine", "one-layer.yaml", "one-layer.yaml"], "unknown key 'model' in the top level of a machine"),
@@ -143,6 +146,21 @@ def test_a_locked_file_is_in_use(offsim, tmp_path):
 def test_another_kind_of_file(arguments, expected, offsim_san):
     words = [word if word.startswith("--") else f"docs/examples/{word}" for word in arguments]
     assert expected in one_error(offsim_san("predict", *words), 2)
+
+
+@pytest.mark.parametrize("text, whose, instead", [
+    ("stage: sft\nper_device_train_batch_size: 1\n", "a Hugging Face trainer", "implementation=hf"),
+    ("compute_environment: LOCAL_MACHINE\n", "Accelerate", "implementation=hf"),
+    ("pipe_parallel_size: 1\nnum_layers: 12\nhidden_size: 768\n", "GPT-NeoX", "by Megatron-LM's names"),
+    ("modules:\n  pre_trainer:\n    framework: megatron\n", "Primus", "pre_trainer.yaml"),
+    ("defaults:\n  - train: 7b\n", "Hydra", "the file with the options"),
+])
+@pytest.mark.parametrize("option", ["--megatron-args", "--axolotl", "--verl", "--hf-config", ""])
+def test_files_of_programs_that_are_not_read(option, text, whose, instead, offsim_san, tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    error = one_error(offsim_san("predict", *option.split(), path), 2)
+    assert f"is a key of {whose}" in error and instead in error
 
 
 # Rank 1 keeps one byte: core attention of a layer stays, and the projection after it leaves.

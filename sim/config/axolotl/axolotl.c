@@ -2,6 +2,7 @@
 
 #include "sim/base/file.h"
 #include "sim/config/axolotl/parts.h"
+#include "sim/config/other_files.h"
 
 /* The file only names the model; the model's own file has its shape. */
 static bool check_model(const axolotl_reader *r)
@@ -34,8 +35,8 @@ bool axolotl_parse(settings *s, const char *path, const char *text, size_t lengt
                              .ignore_unknown = options->ignore_unknown,
                              .a = a,
                              .d = d };
-  if (r.top == NULL || !text_expect(r.top, TEXT_MAPPING, d) || !check_model(&r) ||
-      !set_defaults(&r))
+  if (r.top == NULL || !text_expect(r.top, TEXT_MAPPING, d) ||
+      !other_files_check(r.top, "--axolotl", d) || !check_model(&r) || !set_defaults(&r))
     return false;
   /* Each step reports its errors, so that one run shows all of them. */
   bool good = diag_step(d, axolotl_apply_keys(&r));

@@ -5,6 +5,7 @@
 
 #include "sim/base/file.h"
 #include "sim/config/hf/parts.h"
+#include "sim/config/other_files.h"
 
 /* What all of them are. */
 static const family_constant constants[] = {
@@ -215,7 +216,8 @@ bool hf_config_parse(settings *s, const char *path, const char *text, size_t len
 {
   const text_node *whole = text_read(a, path, text, length, d);
   hf_reader r = { .s = s, .whole = whole, .top = whole, .a = a, .d = d };
-  if (whole == NULL || !text_expect(whole, TEXT_MAPPING, d) || !hf_find_family(&r)) {
+  if (whole == NULL || !text_expect(whole, TEXT_MAPPING, d) ||
+      !other_files_check(whole, "--hf-config", d) || !hf_find_family(&r)) {
     return false;
   }
   if (facts != NULL) {

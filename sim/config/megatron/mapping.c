@@ -7,6 +7,7 @@
 #include "sim/config/environment.h"
 #include "sim/config/megatron/args_parts.h"
 #include "sim/config/megatron/variables.h"
+#include "sim/config/other_files.h"
 #include "sim/text/scalar.h"
 #include "sim/text/yaml_text.h"
 
@@ -302,7 +303,7 @@ static bool read_top(args_reader *r, const char *text, size_t length)
   const text_node *arguments = get_either(top, "MODEL_ARGS", "model_args");
   const text_node *environment = get_either(top, "ENV_VARS", "env_vars");
   if (arguments == NULL && environment == NULL) {
-    return take_arguments(r, top);
+    return other_files_check(top, "--megatron-args", r->d) && take_arguments(r, top);
   }
   if (arguments == NULL) {
     return diag_error(r->d, environment->key_at,
