@@ -54,8 +54,10 @@ void note_unmodelled(const settings *s, diag *d)
        "only clamps of experts' gated activations are modelled; predicted without it");
   note(s, d, t->fp8_format != FP8_FORMAT_NONE && t->fp8_recipe == FP8_RECIPE_CUSTOM,
        KEY_training_fp8_recipe, "a custom recipe is not modelled; predicted as tensorwise");
-  note(s, d, t->cuda_graph_impl == GRAPHS_TE, KEY_training_cuda_graph_impl,
-       "that graphs allocate from a pool of their own is not modelled");
+  note(
+      s, d, t->cuda_graph_impl == GRAPHS_TE, KEY_training_cuda_graph_impl,
+      "what graphs allocate is in a pool of their own, which PyTorch counts as reserved but not as "
+      "allocated; that is not modelled, so that allocated is too high");
   note(s, d, t->cuda_graph_impl == GRAPHS_LOCAL || t->cuda_graph_impl == GRAPHS_FULL_ITERATION,
        KEY_training_cuda_graph_impl,
        "buffers that its graphs keep, and their own pool, are not modelled");
