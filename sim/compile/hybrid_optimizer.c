@@ -81,7 +81,8 @@ static void find_tensors(hybrid *h, bool experts)
   h->count = 0;
   for (uint32_t i = 0; i < list->count; i++) {
     uint32_t row = list->items[i].parameter;
-    if (strcmp(list->items[i].name, "exp_avg") != 0 || parameters->items[row].is_expert != experts)
+    if (strcmp(list->items[i].name, "exp_avg") != 0 ||
+        parameters->items[row].is_expert_parallel != experts)
       continue;
     place(h, &all[row], row);
     h->tensors[h->count++] = all[row];

@@ -8,7 +8,7 @@
 #include "sim/compile/muon.h"
 #include "sim/graph/sizes.h"
 
-enum { TENSORS_AT_ONCE = OPTIMIZER_TENSORS, STATES = OPTIMIZER_STATES, GROUPS = 4 };
+enum { TENSORS_AT_ONCE = OPTIMIZER_TENSORS, STATES = OPTIMIZER_STATES };
 
 /* Defaults of Megatron-LM (core/optimizer/optimizer_config.py) and of torch.optim.AdamW. */
 static const double weight_decay = 0.01, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8,
@@ -300,7 +300,7 @@ bool optimizer_step_buffers(walk *w, const optimizer_buffers *b, int64_t bytes)
   c.bytes_left = bytes;
   c.elements_left = all.elements;
   kernel_new(&c.open);
-  for (uint32_t group = 0; group < GROUPS; group++) {
+  for (uint32_t group = 0; group < OPTIMIZER_GROUPS; group++) {
     for (uint32_t i = 0; i < all.count; i++)
       if (optimizer_group_of(&b->list->rank.list.items[i]) == group)
         step_tensor(&c, &all.items[i], optimizer_group_decays(group));

@@ -64,11 +64,6 @@ typedef struct optimizer_step {
   int64_t bytes; /* that it moves */
 } optimizer_step;
 void optimizer_step_tensors(walk *w, const optimizer_step *step);
-static inline bool optimizer_group_decays(uint32_t group)
-{
-  return group % 2 == 1;
-}
-
 /* The part of its parameter's place in a buffer that a shard is, in elements of `type`. */
 plan_view optimizer_shard_view(const rank_parameters *r, uint32_t row, int64_t elements,
                                dtype type);

@@ -41,7 +41,7 @@ static bool is_of_side(const static_allocation_list *list, uint32_t i, bool expe
 {
   uint32_t owner = list->items[i].parameter;
   assert(i < list->count);
-  return owner != NO_PARAMETER && list->parameters.items[owner].is_expert == experts;
+  return owner != NO_PARAMETER && list->parameters.items[owner].is_expert_parallel == experts;
 }
 
 /* The states, parameter by parameter; then the main parameters that the optimizer does not hold. */

@@ -99,7 +99,7 @@ static void find_bundles(side *s, const static_allocation_list *list, const bund
   s->bundles = ARENA_ARRAY(a, bundle, list->parameters.count);
   for (uint32_t i = 0; i < list->count; i++)
     if (state_of(&list->items[i]) == 0 &&
-        list->parameters.items[list->items[i].parameter].is_expert == experts)
+        list->parameters.items[list->items[i].parameter].is_expert_parallel == experts)
       s->bundles[s->count++] = of[list->items[i].parameter];
   assert(s->count <= list->parameters.count);
 }

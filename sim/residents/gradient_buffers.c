@@ -113,7 +113,7 @@ static unsigned kind_of(const settings *s, const parameter *p)
 {
   bool whole = s->derived.layer_wise_layout && p->role == PARAMETER_WEIGHT;
   return (p->type == DTYPE_FP8 ? KIND_FP8 : 0u) | (whole ? KIND_WHOLE : 0u) |
-         (p->is_expert ? KIND_EXPERT : 0u);
+         (p->is_expert_parallel ? KIND_EXPERT : 0u);
 }
 
 static index_array members_of(const settings *s, uint32_t chunk, unsigned kind,

@@ -5,21 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Optimizer groups: experts have an optimizer of their own, after the dense one; within each, the group
- * without weight decay (vectors) comes last. Megatron-LM sorts groups so since 2026-01-07; before, the group
- * of the rank's first parameter came first, mostly a matrix. */
-static int group_of(const parameter *p)
-{
-  return (p->is_expert ? 2 : 0) + (p->role == PARAMETER_VECTOR ? 1 : 0);
-}
-
 optimizer_shard_list optimizer_by_group(const parameter_list *parameters,
                                         const optimizer_shard_list *shards, arena *a)
 {
   optimizer_shard_list out = { ARENA_ARRAY(a, optimizer_shard, shards->count), 0 };
-  for (int group = 0; group < 4; group++)
+  for (uint32_t group = 0; group < OPTIMIZER_GROUPS; group++)
     for (uint32_t i = 0; i < shards->count; i++)
-      if (group_of(&parameters->items[shards->items[i].parameter]) == group)
+      if (optimizer_group_of(&parameters->items[shards->items[i].parameter]) == group)
         out.items[out.count++] = shards->items[i];
   assert(out.count == shards->count);
   return out;
@@ -46,7 +38,7 @@ static optimizer_shard_list dealt_to_last(const settings *s, const parameter_lis
   int64_t turn[2] = { 0, 0 };
   assert(ranks[0] > 0);
   for (uint32_t i = 0; i < sorted.count; i++) {
-    int kind = parameters->items[sorted.items[i].parameter].is_expert ? 1 : 0;
+    int kind = parameters->items[sorted.items[i].parameter].is_expert_parallel ? 1 : 0;
     int64_t position = turn[kind]++ % (2 * ranks[kind]);
     if (position == ranks[kind] - 1 || position == ranks[kind])
       mine.items[mine.count++] = sorted.items[i];
@@ -84,8 +76,8 @@ static const dtype exp_avg_sq_types[] = {
 
 /* ---- which shards the host steps ---- */
 
-/* Experts have an optimizer of their own, and each optimizer its own threshold: shards leave in order
- * while those before them have fewer elements than the fraction of all (HybridDeviceOptimizer). */
+/* Each optimizer, the dense one and that of expert parallel parameters, has its own threshold: shards leave
+ * in order while those before them have fewer elements than the fraction of all (HybridDeviceOptimizer). */
 static bool *on_host_of(const settings *s, const parameter_list *parameters,
                         const optimizer_shard_list *shards, arena *a)
 {
@@ -93,9 +85,10 @@ static bool *on_host_of(const settings *s, const parameter_list *parameters,
   int64_t total[2] = { 0, 0 }, moved[2] = { 0, 0 };
   if (!s->training.optimizer_cpu_offload) return on_host;
   for (uint32_t i = 0; i < shards->count; i++)
-    total[parameters->items[shards->items[i].parameter].is_expert] += shards->items[i].elements;
+    total[parameters->items[shards->items[i].parameter].is_expert_parallel] +=
+        shards->items[i].elements;
   for (uint32_t i = 0; i < shards->count; i++) {
-    bool expert = parameters->items[shards->items[i].parameter].is_expert;
+    bool expert = parameters->items[shards->items[i].parameter].is_expert_parallel;
     double threshold = (double)total[expert] * s->training.optimizer_offload_fraction;
     on_host[i] = (double)moved[expert] < threshold;
     if (on_host[i]) moved[expert] += shards->items[i].elements;

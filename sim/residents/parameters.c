@@ -31,6 +31,18 @@ int64_t parameter_elements(const parameter *p)
   return p->rank == 2 ? p->shape[0] * p->shape[1] : p->shape[0];
 }
 
+/* Routed experts share no process groups with other parameters where they are split otherwise: by expert
+ * parallelism, and since 2026-07-25 (Megatron-LM #5916) by another tensor parallel size. Experts on the host
+ * are buffered apart. */
+static bool experts_have_groups(const settings *s)
+{
+  const struct parallel_settings *p = &s->parallel;
+  bool counts_split = s->derived.megatron_day > 0 ? s->derived.megatron_day >= 20260725
+                                                  : s->software.megatron >= MEGATRON_MAIN_2026_08;
+  return p->expert_model_parallel_size > 1 || keeps_experts_on_host(s) ||
+         (counts_split && p->expert_tensor_parallel_size != p->tensor_model_parallel_size);
+}
+
 static parameter *add(builder *b, const char *module, const char *name, parameter_role role)
 {
   parameter *p = ARRAY_PUSH(b->out);
@@ -44,6 +56,7 @@ static parameter *add(builder *b, const char *module, const char *name, paramete
     .split_dimension = -1,
     .split_parts = 1,
     .is_expert = b->is_expert,
+    .is_expert_parallel = b->is_expert && experts_have_groups(b->s),
   };
   return p;
 }

@@ -40,8 +40,11 @@ typedef struct parameter {
   int8_t split_dimension; /* dimension that tensor parallel ranks split, -1: every rank has all of
                              it */
   uint8_t split_parts; /* the split dimension is this many tensors that are split each (gated: 2) */
-  bool is_expert;      /* reduced over expert data parallel ranks */
-  bool is_linear;      /* weight of a linear module, not the router's or a gate */
+  bool is_expert;      /* a routed expert's */
+  bool
+      is_expert_parallel; /* ... reduced over expert data parallel ranks, with buffers and an optimizer of
+                              its own */
+  bool is_linear;         /* weight of a linear module, not the router's or a gate */
   bool shared_embedding;  /* one weight on two stages: it has its own gradient bucket */
   bool sequence_parallel; /* its gradient is summed over tensor parallel ranks: each has seen a part
                              of the sequence, or of the heads */
@@ -49,11 +52,17 @@ typedef struct parameter {
   int64_t global_shape[2]; /* over tensor parallel ranks */
 } parameter;
 
-/* The order of the optimizer's kernels: experts last; in each group, vectors, which do not decay, before
- * matrices. */
+/* Groups of the optimizer, in order. Expert parallel parameters have an optimizer of their own, after the
+ * dense one; in each, the group without weight decay (vectors) comes last. Megatron-LM sorts groups so since
+ * 2026-01-07; before, the group of the rank's first parameter came first, mostly a matrix. */
+enum { OPTIMIZER_GROUPS = 4 };
 static inline uint32_t optimizer_group_of(const parameter *p)
 {
-  return (p->is_expert ? 2U : 0U) + (p->role == PARAMETER_VECTOR ? 0U : 1U);
+  return (p->is_expert_parallel ? 2U : 0U) + (p->role == PARAMETER_VECTOR ? 1U : 0U);
+}
+static inline bool optimizer_group_decays(uint32_t group)
+{
+  return group % 2 == 0;
 }
 
 typedef struct parameter_list {

@@ -141,7 +141,7 @@ static void describe_megatron(const settings *s, const exec_rank *rank, uint64_t
   train_parameter *stepped = ARENA_ARRAY(a, train_parameter, all->count);
   uint32_t next = 0;
   if (all->count > 0) memcpy(stepped, all->items, all->count * sizeof *stepped);
-  for (uint32_t group = 0; group < 4; group++)
+  for (uint32_t group = 0; group < OPTIMIZER_GROUPS; group++)
     for (uint32_t i = 0; i < r.list.count; i++) {
       if (optimizer_group_of(&r.list.items[i]) != group) continue;
       all->items[next] = stepped[step_of != NULL ? step_of[i] : next];

@@ -81,7 +81,7 @@ CHECKED = {
     "race-no-wait-for-compute.svg": "--plan tests/known_bugs/torchtitan-2581.plan",
     "race-inline-reload.svg": "tests/known_bugs/megatron-inline-reload.yaml",
     "race-early-recompute.svg": "tests/known_bugs/megatron-early-recompute.yaml --plot-op 349",
-    "race-late-reload.svg": "tests/known_bugs/megatron-late-reload.yaml --plot-op 414",
+    "race-late-reload.svg": "tests/known_bugs/megatron-late-reload.yaml --plot-op 412",
     "race-last-group.svg": "tests/known_bugs/megatron-pr1752-last-group.yaml --plot-op 359",
     "race-clone-on-copy-stream.svg": "tests/known_bugs/trl-clone-on-copy-stream.yaml --plot-op 379",
     "race-gradient-in-saved-memory.svg": "tests/known_bugs/trl-gradient-in-saved-memory.yaml --plot-op 362",

@@ -26,21 +26,21 @@ STEPS = {"m-balanced": 7, "ep2-none": 3, "ep2-balanced": 3, "d-none": 1, "d-dete
          "sixth-tp2-nosp": 6, "sixth-fsdp-zero2": 9, "seventh-tp2-nosp": 2, "seventh-tp2-full-dist": 1,
          "seventh-pp2-uneven": 2.5, "seventh-pp2-tied": 1.5, "seventh-fsdp-zero2": 3.5,
          "seventh-vpp2-frac": 3, "seventh-vpp2-inflight": 3,
-         "eighth-d-frac": 2, "eighth-d-minsize": 2, "eighth-d-expand": 1.5}
+         "eighth-d-frac": 2, "eighth-d-minsize": 2, "eighth-d-expand": 1.5,
+         "eighth-d-mbs8": 1.5, "eighth-d-unfused-2k": 1.5}
 STEPS |= {name: 4 for name in ROWS if name.startswith(("fifth-d-", "sixth-d-")) and name not in STEPS}
 PEAK, UNEVEN_PEAK, RESERVED = 0.001, 0.7, 6.5
 RESERVEDS = {"seventh-vpp2-frac": 7}
 SCALES = 0.3  # of each expert's tensors in fp8
 # Unsplit ends of blocks of the optimizer's states; scales of blocks; rows of experts on two GPUs.
-PEAKS = {"other-m-balanced-fp8": SCALES, "fifth-l-off": 0.12, "fifth-d-fp8-blockwise": 0.02, "fifth-m-bal-off": 0.01,
-         "fifth-ep2-bal-off": 0.02,
-         # Unsplit ends of blocks; pp2-mtp: 21.5 MiB of the first stage are not known.
-         "sixth-m-mixtral": 0.02, "sixth-m-full": 0.005, "sixth-m-full-off": 0.005, "sixth-m-act-off": 0.005,
-         "sixth-l-mtp": 0.05, "sixth-l-full": 0.02, "sixth-pp2-mtp": 0.3, "sixth-ep2-overlap": 0.03, "sixth-tp2-ep2": 0.02,
-         "sixth-pp2-vpp2-moe8": 0.006, "sixth-fsdp-zero2": 0.008,
+PEAKS = {"other-m-balanced-fp8": SCALES, "fifth-l-off": 0.01, "fifth-d-fp8-blockwise": 0.02, "fifth-ep2-bal-off": 0.02,
+         # Unsplit ends of blocks; pp2-mtp: 17.5 MiB of the first stage are not known.
+         "sixth-m-mixtral": 0.02, "sixth-m-selmoe": 0.003, "sixth-l-mtp": 0.05, "sixth-l-full": 0.02, "sixth-pp2-mtp": 0.25,
+         "sixth-ep2-overlap": 0.03, "sixth-tp2-ep2": 0.02, "sixth-pp2-vpp2-moe8": 0.006, "sixth-fsdp-zero2": 0.008,
          # A distributed checkpoint's part stays in the plan until its layer's backward ends: 32 MiB.
-         "seventh-tp2-full-dist": 0.18, "seventh-tp2-etp2": 0.03, "seventh-fsdp-zero2": 0.008, "seventh-tp2-etp2-pad": 0.03,
-         "seventh-cp2-moe-off": 0.025, "eighth-l-mtp-off": 0.04, "eighth-l-mtp2-off": 0.03}
+         "seventh-tp2-full-dist": 0.18, "seventh-tp2-etp2": 0.03, "seventh-fsdp-zero2": 0.008, "seventh-tp2-etp2-pad": 0.04,
+         "seventh-cp2-moe-off": 0.025, "eighth-l-mtp2-off": 0.06, "eighth-l-dense": 0.035, "eighth-l-mtp-off": 0.003, "eighth-m-fp8-bw-off": 0.12,
+         "eighth-l-full-off": 0.01}
 
 
 def machine(name):
