@@ -9,13 +9,13 @@
 #include "sim/memory/pinned_pool.h"
 #include "sim/plan/repeats.h"
 
-/* An event of the on-the-clock replay is the time at which it happens, since the first iteration began. */
+/* An event is the time at which it happens, since the first iteration began. */
 typedef struct clock_events {
   struct {
     int64_t *items;
     uint32_t count, capacity;
   } at_ps;
-  const rank_timeline *times; /* of the current iteration; NULL: its plan needs none */
+  const rank_timeline *times; /* of the current iteration; NULL: no block waits */
   int64_t origin_ps;          /* when it began */
   int64_t soonest_ps;         /* until then, nothing more that a freed block waits for is done */
   uint32_t op;                /* at which the host thread is */
@@ -34,32 +34,21 @@ typedef struct clock_events {
 /* Compiled apart for each constant that callers give. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* A buffer that an iteration finds or leaves, with its blocks in both allocators. */
+/* A buffer that an iteration finds or leaves. */
 typedef struct lasting_buffer {
   plan_buffer what; /* its plan may be gone */
   uint32_t id;      /* in its plan, in order of allocation */
   uint32_t turn;    /* its order among equal ones */
-  uint32_t in_order, on_clock;
+  uint32_t block;
 } lasting_buffer;
 typedef struct lasting_array {
   lasting_buffer *items;
   uint32_t count, capacity;
 } lasting_array;
 
-/* Program order, unless one allocator has these figures or the clock is alone. Freed blocks return to their
- * pool at once, and the driver refuses nothing. */
-typedef struct order_replay {
-  /* Of requests from large pools: small blocks, and all in expandable segments, are split to their request,
-   * so that what they allocate is the sum of the rounded requests wherever they lie. */
-  block_store blocks;
-  bool has_blocks;
-  int64_t requested_bytes, tails_bytes; /* together: allocated */
-} order_replay;
-
 struct replay {
   replay_options options;
-  order_replay in_order;
-  caching_allocator *on_clock;
+  caching_allocator *device;
   pinned_pool *host;
   clock_events events;
   memory_curve *curve;
@@ -86,12 +75,7 @@ replay *replay_new(const replay_options *o, arena *a)
   assert(o->capacity_bytes >= 0);
   replay *r = ARENA_NEW(a, replay);
   r->options = *o;
-  assert(!(o->one_allocator && o->clock_alone));
-  r->in_order.has_blocks = !o->expandable_segments && !o->one_allocator && !o->clock_alone;
-  if (r->in_order.has_blocks)
-    block_store_init(&r->in_order.blocks,
-                     &(allocator_options){ .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES });
-  r->on_clock =
+  r->device =
       caching_allocator_new(&(allocator_options){ .capacity_bytes = o->capacity_bytes,
                                                   .expandable_segments = o->expandable_segments,
                                                   .event_done = event_done,
@@ -107,8 +91,7 @@ replay *replay_copy(const replay *r, arena *a)
   copy->curve = NULL;
   copy->own = (memory_ops){ 0 };
   copy->ops = NULL;
-  if (r->in_order.has_blocks) block_store_copy(&copy->in_order.blocks, &r->in_order.blocks);
-  copy->on_clock = caching_allocator_copy(r->on_clock, &copy->events);
+  copy->device = caching_allocator_copy(r->device, &copy->events);
   copy->host = pinned_pool_copy(r->host, &copy->events);
   ARRAY_COPY(&copy->events.at_ps, &r->events.at_ps);
   ARRAY_COPY(&copy->left, &r->left);
@@ -124,8 +107,7 @@ const hold_list *replay_refused(const replay *r)
 
 void replay_release(replay *r)
 {
-  if (r->in_order.has_blocks) block_store_release(&r->in_order.blocks);
-  caching_allocator_delete(r->on_clock);
+  caching_allocator_delete(r->device);
   pinned_pool_delete(r->host);
   ARRAY_FREE(&r->events.at_ps);
   ARRAY_FREE(&r->left);
@@ -224,129 +206,33 @@ typedef struct pass {
   const memory_ops *ops;
   memory_stretch rows; /* that are replayed */
   const rank_timeline *timeline;
-  uint32_t *blocks;       /* of the replay that runs, from the rows' first buffer on */
-  uint32_t *in_order;     /* by buffer: its block, or NOT_ALIVE; NULL: one allocator, or on the
-                           * clock alone */
-  uint32_t *on_clock;     /* by buffer: its block, or the handle of host memory */
+  uint32_t *all_blocks;   /* by buffer: its block, the handle of host memory, or NOT_ALIVE */
+  uint32_t *blocks;       /* ... from the rows' first buffer on */
   uint32_t last[STREAMS]; /* by stream: the last op issued before `issued`, or NO_OP */
   uint32_t issued;
   uint32_t last_awaited;   /* the op that ends last of those that freed blocks wait for, */
   int64_t last_awaited_ps; /* ... then */
-  const allocator_stats *on_clock_stats;
+  const allocator_stats *device_stats;
   uint64_t driver_allocs, driver_frees, retries; /* so far */
-  bool again; /* the program-order figures stay those of the iteration before */
+  bool again;                                    /* the plan is that of the iteration before */
   replay_result out;
 } pass;
-
-static int64_t allocated_bytes(const replay *r)
-{
-  if (r->options.one_allocator)
-    return caching_allocator_stats(r->on_clock)->allocated.current_bytes;
-  return r->in_order.requested_bytes + r->in_order.tails_bytes;
-}
 
 static inline uint32_t op_of(const pass *p, const memory_op *m)
 {
   return m->op + p->rows.ops;
 }
 
-/* Of the blocks of all buffers. */
-static void begin_rows(pass *p, uint32_t stretch, uint32_t *blocks)
+static void begin_rows(pass *p, uint32_t stretch)
 {
   p->rows = memory_stretch_of(p->ops, stretch);
-  p->blocks = blocks + p->rows.buffers;
+  p->blocks = p->all_blocks + p->rows.buffers;
 }
 
 static const plan_buffer *buffer_of(const pass *p, const memory_op *m)
 {
   return &p->plan->buffers.items[m->buffer + p->rows.buffers];
 }
-
-/* In program order. */
-
-static inline uint32_t take_block_in_order(block_store *s, const memory_op *m)
-{
-  uint32_t b;
-  if (m->bin >= s->quick_bins) block_store_reach(s, m->bin);
-  if (!block_take_first(s, m->bin, m->bytes, &b)) b = block_take_fit(s, m->bin, m->bytes);
-  if (b == BLOCK_NONE) b = block_take_from_driver(s, m->bin, m->bytes);
-  assert(b != BLOCK_NONE && "unlimited memory refuses no request");
-  if (block_use(s, b, m->bytes)) block_cut_off_rest(s, b, m->bytes);
-  return b;
-}
-
-static inline void take_in_order(pass *p, const memory_op *m)
-{
-  order_replay *o = &p->r->in_order;
-  uint32_t *block = &p->blocks[m->buffer];
-  assert(*block == NOT_ALIVE && "a buffer is allocated once");
-  *block = ALLOCATOR_NO_BLOCK;
-  if (o->has_blocks && m->bytes > ALLOCATOR_SMALL_BYTES) {
-    *block = take_block_in_order(&o->blocks, m);
-    o->tails_bytes += o->blocks.blocks.items[*block].tail_bytes;
-  }
-  o->requested_bytes += m->bytes;
-  if (o->requested_bytes + o->tails_bytes <= p->out.allocated_peak_bytes) return;
-  p->out.allocated_peak_bytes = o->requested_bytes + o->tails_bytes;
-  p->out.allocated_peak_op = op_of(p, m);
-}
-
-static inline void return_in_order(pass *p, const memory_op *m)
-{
-  order_replay *o = &p->r->in_order;
-  uint32_t *block = &p->blocks[m->buffer];
-  assert(*block != NOT_ALIVE && "... and freed once");
-  if (*block != ALLOCATOR_NO_BLOCK) {
-    o->tails_bytes -= o->blocks.blocks.items[*block].tail_bytes;
-    block_put_free(&o->blocks, *block);
-  }
-  o->requested_bytes -= m->bytes;
-  assert(o->requested_bytes >= 0 && o->tails_bytes >= 0);
-  *block = NOT_ALIVE;
-}
-
-/* Records of host memory and files only whether they are alive. */
-static void note_on_host(pass *p, const memory_op *m)
-{
-  bool takes = m->kind == MEMORY_HOST_TAKE;
-  assert((p->blocks[m->buffer] == NOT_ALIVE) == takes);
-  p->blocks[m->buffer] = takes ? ALLOCATOR_NO_BLOCK : NOT_ALIVE;
-}
-
-/* From op `*next` to before `end`, the value is the same. */
-static void draw(int64_t *curve, uint32_t *next, uint32_t end, int64_t value)
-{
-  while (*next < end)
-    curve[(*next)++] = value;
-}
-
-/* `curve`: NULL, or what is drawn before op `*drawn`. */
-static void run_rows_in_order(pass *p, int64_t *curve, uint32_t *drawn)
-{
-  for (const memory_op *m = p->rows.from; m < p->rows.end; m++) {
-    if (curve != NULL) draw(curve, drawn, op_of(p, m), allocated_bytes(p->r));
-    if (m->kind == MEMORY_TAKE)
-      take_in_order(p, m);
-    else if (m->kind == MEMORY_RETURN)
-      return_in_order(p, m);
-    else
-      note_on_host(p, m);
-  }
-}
-
-static void run_in_order(pass *p)
-{
-  assert(p->in_order != NULL && "the program-order replay runs once an iteration");
-  int64_t *curve = p->r->curve != NULL ? p->r->curve->allocated_bytes : NULL;
-  uint32_t drawn = 0;
-  for (uint32_t i = 0; i < memory_stretches(p->ops); i++) {
-    begin_rows(p, i, p->in_order);
-    run_rows_in_order(p, curve, &drawn);
-  }
-  if (curve != NULL) draw(curve, &drawn, p->plan->ops.count, allocated_bytes(p->r));
-}
-
-/* On the clock. */
 
 /* An op's end in this iteration; before the iteration for NO_OP. */
 static int64_t end_ps(const pass *p, uint32_t op)
@@ -401,7 +287,7 @@ static SELDOM allocator_status ask_again(pass *p, const memory_op *m)
 {
   p->r->events.waited = true;
   allocator_status status = caching_allocator_alloc_after_events(
-      p->r->on_clock, buffer_of(p, m)->stream, m->bytes, &p->blocks[m->buffer]);
+      p->r->device, buffer_of(p, m)->stream, m->bytes, &p->blocks[m->buffer]);
   p->r->events.waited = false;
   assert(status != ALLOCATOR_NEEDS_EVENTS);
   return status;
@@ -410,12 +296,11 @@ static SELDOM allocator_status ask_again(pass *p, const memory_op *m)
 /* What came of a request that needed the driver, or that even the driver has no memory for. */
 static SELDOM void note_driver(pass *p, const memory_op *m, allocator_status status)
 {
-  const allocator_stats *stats = p->on_clock_stats;
+  const allocator_stats *stats = p->device_stats;
   uint64_t calls = stats->driver_allocs - p->driver_allocs + stats->driver_frees - p->driver_frees;
   bool refused = stats->retries > p->retries;
   assert(status == ALLOCATOR_OK || (status == ALLOCATOR_OUT_OF_MEMORY && refused));
   p->out.out_of_memory = status == ALLOCATOR_OUT_OF_MEMORY;
-  if (p->r->options.one_allocator) p->out.parted |= refused;
   if (calls > 0) note_driver_calls(p, m, calls, refused);
   p->driver_allocs = stats->driver_allocs;
   p->driver_frees = stats->driver_frees;
@@ -423,16 +308,15 @@ static SELDOM void note_driver(pass *p, const memory_op *m, allocator_status sta
 }
 
 /* Freed blocks wait. */
-static void take_back_on_clock(pass *p, const memory_op *m)
+static void take_back(pass *p, const memory_op *m)
 {
   clock_events *e = &p->r->events;
   assert(e->times != NULL);
   e->op = op_of(p, m);
   if (e->soonest_ps <= e->origin_ps + op_start_ps(e->times, e->op)) {
     e->soonest_ps = INT64_MAX;
-    caching_allocator_poll(p->r->on_clock);
+    caching_allocator_poll(p->r->device);
   }
-  if (p->r->options.one_allocator) p->out.parted |= p->on_clock_stats->waiting_bytes != 0;
 }
 
 /* The driver may be asked. Not inline, so that the others save few registers; not cold, since expandable
@@ -440,20 +324,20 @@ static void take_back_on_clock(pass *p, const memory_op *m)
 static __attribute__((noinline)) void take_slowly(pass *p, const memory_op *m)
 {
   allocator_status status =
-      allocator_take_slowly(p->r->on_clock, m->bin, m->bytes, op_of(p, m), &p->blocks[m->buffer]);
+      allocator_take_slowly(p->r->device, m->bin, m->bytes, op_of(p, m), &p->blocks[m->buffer]);
   if (status == ALLOCATOR_NEEDS_EVENTS) status = ask_again(p, m);
-  if (status != ALLOCATOR_OK || p->on_clock_stats->driver_allocs != p->driver_allocs)
+  if (status != ALLOCATOR_OK || p->device_stats->driver_allocs != p->driver_allocs)
     note_driver(p, m, status);
 }
 
 static inline void take_block(pass *p, const memory_op *m)
 {
-  if (p->on_clock_stats->waiting_bytes != 0) take_back_on_clock(p, m);
-  if (!allocator_take_quickly(p->r->on_clock, m->bin, m->bytes, op_of(p, m), &p->blocks[m->buffer]))
+  if (p->device_stats->waiting_bytes != 0) take_back(p, m);
+  if (!allocator_take_quickly(p->r->device, m->bin, m->bytes, op_of(p, m), &p->blocks[m->buffer]))
     take_slowly(p, m);
 }
 
-static inline void take_on_clock(pass *p, const memory_op *m)
+static inline void take(pass *p, const memory_op *m)
 {
   assert(p->blocks[m->buffer] == NOT_ALIVE && "a buffer is allocated once");
   if (m->bytes > 0 && !p->out.out_of_memory)
@@ -490,17 +374,17 @@ static void return_marked(pass *p, const memory_op *m)
       p->last_awaited_ps = use_ps;
     }
   }
-  caching_allocator_free_after(p->r->on_clock, p->blocks[m->buffer], uses, m->use_count);
+  caching_allocator_free_after(p->r->device, p->blocks[m->buffer], uses, m->use_count);
 }
 
-static inline void return_on_clock(pass *p, const memory_op *m)
+static inline void return_block(pass *p, const memory_op *m)
 {
   uint32_t *block = &p->blocks[m->buffer];
   assert(*block != NOT_ALIVE);
-  if (m->use_count > 0)
+  if (m->use_count > 0 && p->timeline != NULL)
     return_marked(p, m);
   else
-    allocator_free(p->r->on_clock, *block);
+    allocator_free(p->r->device, *block);
   *block = NOT_ALIVE;
 }
 
@@ -532,56 +416,52 @@ static void host_return(pass *p, const memory_op *m)
   if (b->purpose != CLASS_PINNED_HOST || has_pooled(p, b)) return;
   if (m->use_count == 0)
     pinned_pool_give(p->r->host, handle);
+  else if (p->timeline == NULL)
+    pinned_free(p->r->host, handle);
   else
     pinned_free_after(p->r->host, handle, event_at(p->r, end_ps(p, use_op(p, m->first_use))));
 }
 
-static bool runs_on_clock(const pass *p)
-{
-  return p->timeline != NULL || p->r->options.one_allocator;
-}
-
 /* What the ops before `end` have left as it is now. */
-static void draw_clock(const pass *p, uint32_t *next, uint32_t end)
+static void draw(const pass *p, uint32_t *next, uint32_t end)
 {
   const memory_curve *curve = p->r->curve;
-  const allocator_stats *stats = caching_allocator_stats(p->r->on_clock);
   for (; *next < end; (*next)++) {
-    if (p->r->options.one_allocator && !p->again)
-      curve->allocated_bytes[*next] = stats->allocated.current_bytes;
-    curve->live_bytes[*next] = allocator_active_bytes(stats);
-    curve->reserved_bytes[*next] = stats->reserved.current_bytes;
+    if (!p->again) curve->allocated_bytes[*next] = p->device_stats->allocated.current_bytes;
+    if (p->timeline == NULL) continue;
+    curve->live_bytes[*next] = allocator_active_bytes(p->device_stats);
+    curve->reserved_bytes[*next] = p->device_stats->reserved.current_bytes;
   }
 }
 
-static ALWAYS_INLINE void run_ops_on_clock(pass *p, bool draws)
+static ALWAYS_INLINE void run_ops(pass *p, bool draws)
 {
   uint32_t drawn = 0;
   for (uint32_t i = 0; i < memory_stretches(p->ops); i++) {
-    begin_rows(p, i, p->on_clock);
+    begin_rows(p, i);
     for (const memory_op *m = p->rows.from; m < p->rows.end; m++) {
-      if (draws) draw_clock(p, &drawn, op_of(p, m));
+      if (draws) draw(p, &drawn, op_of(p, m));
       if (m->kind == MEMORY_TAKE)
-        take_on_clock(p, m);
+        take(p, m);
       else if (m->kind == MEMORY_RETURN)
-        return_on_clock(p, m);
+        return_block(p, m);
       else if (m->kind == MEMORY_HOST_TAKE)
         host_take(p, m);
       else
         host_return(p, m);
     }
   }
-  if (draws) draw_clock(p, &drawn, p->plan->ops.count);
+  if (draws) draw(p, &drawn, p->plan->ops.count);
 }
 
 /* Few replays draw: the others do not ask with each op. */
-static void run_on_clock(pass *p)
+static void run(pass *p)
 {
-  assert(runs_on_clock(p) && p->r->events.origin_ps >= 0);
+  assert(p->r->events.origin_ps >= 0);
   if (p->r->curve != NULL)
-    run_ops_on_clock(p, true);
+    run_ops(p, true);
   else
-    run_ops_on_clock(p, false);
+    run_ops(p, false);
 }
 
 static bool is_on_host(const plan_buffer *b)
@@ -594,10 +474,10 @@ static void take_new_resident(pass *p, uint32_t id)
   const plan_buffer *b = &p->plan->buffers.items[id];
   memory_op taken = memory_op_of(b, id, 0, is_on_host(b) ? MEMORY_HOST_TAKE : MEMORY_TAKE);
   assert(id < p->plan->residents);
-  p->blocks = p->in_order;
-  if (p->in_order != NULL) (is_on_host(b) ? note_on_host : take_in_order)(p, &taken);
-  p->blocks = p->on_clock;
-  if (runs_on_clock(p)) (is_on_host(b) ? host_take : take_on_clock)(p, &taken);
+  if (is_on_host(b))
+    host_take(p, &taken);
+  else
+    take(p, &taken);
 }
 
 /* ---- from one iteration to the next: residents are what the last one left ------------------------- */
@@ -628,21 +508,19 @@ static void sort_lasting(lasting_array *a)
 
 static void add_lasting(const pass *p, lasting_array *to, uint32_t id)
 {
-  *ARRAY_PUSH(to) = (lasting_buffer){ .what = p->plan->buffers.items[id],
-                                      .id = id,
-                                      .turn = id,
-                                      .in_order = p->in_order != NULL ? p->in_order[id] : NOT_ALIVE,
-                                      .on_clock = p->on_clock[id] };
+  *ARRAY_PUSH(to) = (lasting_buffer){
+    .what = p->plan->buffers.items[id], .id = id, .turn = id, .block = p->all_blocks[id]
+  };
 }
 
 /* A buffer that was made in place of a resident, as gradients of a step are, has its turn: else it would have
  * the block of another one of its size, a state's, which stays. */
-static void take_turns_of_freed(const pass *p, const uint32_t *blocks, lasting_array *left)
+static void take_turns_of_freed(const pass *p, lasting_array *left)
 {
   lasting_array freed = { 0 };
   uint32_t next = 0;
   for (uint32_t i = 0; i < p->plan->residents; i++)
-    if (blocks[i] == NOT_ALIVE) add_lasting(p, &freed, i);
+    if (p->all_blocks[i] == NOT_ALIVE) add_lasting(p, &freed, i);
   sort_lasting(&freed);
   for (uint32_t i = 0; i < left->count && next < freed.count; i++) {
     lasting_buffer *made = &left->items[i];
@@ -656,13 +534,6 @@ static void take_turns_of_freed(const pass *p, const uint32_t *blocks, lasting_a
   ARRAY_FREE(&freed);
 }
 
-static void keep_blocks(pass *p, const lasting_buffer *resident, const lasting_buffer *left)
-{
-  assert(resident->id < p->plan->residents);
-  if (p->in_order != NULL) p->in_order[resident->id] = left->in_order;
-  p->on_clock[resident->id] = left->on_clock;
-}
-
 /* Both lists are sorted: each resident finds a block of its size. */
 static void pair_equal(pass *p)
 {
@@ -670,7 +541,7 @@ static void pair_equal(pass *p)
   assert(found->count == left->count);
   for (uint32_t i = 0; i < found->count; i++) {
     assert(order_of_size(&found->items[i], &left->items[i]) == 0);
-    keep_blocks(p, &found->items[i], &left->items[i]);
+    p->all_blocks[found->items[i].id] = left->items[i].block;
   }
 }
 
@@ -712,17 +583,17 @@ static uint32_t next_alive(const uint32_t *blocks, uint32_t from, uint32_t count
   return from;
 }
 
-/* Both replays agree on the few buffers that outlive the iteration. */
+/* The few buffers that outlive the iteration. */
 static void leave_residents(pass *p)
 {
-  const uint32_t *blocks = p->in_order != NULL ? p->in_order : p->on_clock;
+  const uint32_t *blocks = p->all_blocks;
   lasting_array *left = &p->r->left;
   left->count = 0;
   uint32_t count = p->plan->buffers.count;
   for (uint32_t i = next_alive(blocks, 0, count); i < count; i = next_alive(blocks, i + 1, count))
     add_lasting(p, left, i);
   sort_lasting(left);
-  take_turns_of_freed(p, blocks, left);
+  take_turns_of_freed(p, left);
   p->r->has_left = true;
 }
 
@@ -730,32 +601,30 @@ static void leave_residents(pass *p)
 static void leave_residents_again(pass *p)
 {
   lasting_array *left = &p->r->left;
-  assert(p->again && p->in_order == NULL);
+  assert(p->again);
   for (uint32_t i = 0; i < left->count; i++) {
-    left->items[i].in_order = NOT_ALIVE;
-    left->items[i].on_clock = p->on_clock[left->items[i].id];
-    assert(left->items[i].on_clock != NOT_ALIVE);
+    left->items[i].block = p->all_blocks[left->items[i].id];
+    assert(left->items[i].block != NOT_ALIVE);
   }
 }
 
 static void fill_result(pass *p)
 {
-  const allocator_stats *on_clock = caching_allocator_stats(p->r->on_clock);
+  const allocator_stats *device = p->device_stats;
   const pinned_stats *host = pinned_pool_stats(p->r->host);
   p->out.refused = &p->r->refused;
-  if (p->r->options.one_allocator) {
-    p->out.requested_peak_bytes = p->ops->requested_peak_bytes;
-    p->out.allocated_peak_bytes = on_clock->allocated.peak_bytes;
-    p->out.allocated_peak_op = on_clock->allocated_peak_at;
-  }
-  p->out.allocated_end_bytes = allocated_bytes(p->r);
-  p->out.live_peak_bytes = on_clock->active_peak_bytes;
-  p->out.reserved_peak_bytes = on_clock->reserved.peak_bytes;
+  p->out.requested_peak_bytes = p->ops->requested_peak_bytes;
+  p->out.allocated_peak_bytes = device->allocated.peak_bytes;
+  p->out.allocated_peak_op = device->allocated_peak_at;
+  p->out.allocated_end_bytes = device->allocated.current_bytes;
+  p->out.live_peak_bytes = device->active_peak_bytes;
+  p->out.reserved_peak_bytes = device->reserved.peak_bytes;
   p->out.host_exact_peak_bytes = host->exact_peak_bytes;
   p->out.host_pow2_peak_bytes = host->pow2_peak_bytes;
-  assert(p->out.requested_peak_bytes <= p->out.allocated_peak_bytes || p->out.parted ||
-         on_clock->retries > 0); /* then buffers may be without blocks, also of iterations before */
+  assert(p->out.requested_peak_bytes <= p->out.allocated_peak_bytes ||
+         device->retries > 0); /* then buffers may be without blocks, also of iterations before */
   assert(p->out.allocated_end_bytes <= p->out.allocated_peak_bytes);
+  assert(p->out.allocated_peak_bytes <= p->out.live_peak_bytes);
   assert(p->out.live_peak_bytes <= p->out.reserved_peak_bytes);
   assert(p->out.reserved_peak_bytes <= p->r->options.capacity_bytes);
   assert(p->out.host_exact_peak_bytes <= p->out.host_pow2_peak_bytes);
@@ -780,11 +649,12 @@ static pass begin_iteration(replay *r, const memory_ops *m, const rank_timeline 
   r->ops = m;
   r->events.times = t;
   r->refused.count = 0;
-  p.on_clock_stats = caching_allocator_stats(r->on_clock);
-  p.driver_allocs = p.on_clock_stats->driver_allocs;
-  p.driver_frees = p.on_clock_stats->driver_frees;
-  p.retries = p.on_clock_stats->retries;
-  p.on_clock = new_blocks(m->plan);
+  p.device_stats = caching_allocator_stats(r->device);
+  p.driver_allocs = p.device_stats->driver_allocs;
+  p.driver_frees = p.device_stats->driver_frees;
+  p.retries = p.device_stats->retries;
+  p.blocks = p.all_blocks = new_blocks(m->plan);
+  caching_allocator_reset_peaks(r->device);
   return p;
 }
 
@@ -799,26 +669,22 @@ static replay_result end_iteration(pass *p)
   pinned_pool_reset(r->host);
   r->events.origin_ps += p->timeline != NULL ? p->timeline->end_of_rank_ps : 0;
   assert(r->events.origin_ps >= 0 && "time never goes back");
-  free(p->in_order);
-  free(p->on_clock);
+  free(p->all_blocks);
   return p->out;
+}
+
+static replay_result run_iteration(pass *p)
+{
+  take_residents(p);
+  p->out.allocated_start_bytes = p->device_stats->allocated.current_bytes;
+  run(p);
+  return end_iteration(p);
 }
 
 replay_result replay_ops(replay *r, const memory_ops *m, const rank_timeline *t)
 {
   pass p = begin_iteration(r, m, t);
-  if (!r->options.one_allocator && !r->options.clock_alone) p.in_order = new_blocks(m->plan);
-  caching_allocator_reset_peaks(r->on_clock);
-  take_residents(&p);
-  p.out.allocated_start_bytes = allocated_bytes(r);
-  p.out.allocated_peak_bytes = max_i64(p.out.allocated_peak_bytes, p.out.allocated_start_bytes);
-  /* One replay after the other: each allocator's tables fit into the CPU's caches, both do not. */
-  if (p.in_order != NULL) {
-    p.out.requested_peak_bytes = m->requested_peak_bytes;
-    run_in_order(&p);
-  }
-  if (runs_on_clock(&p)) run_on_clock(&p);
-  return end_iteration(&p);
+  return run_iteration(&p);
 }
 
 replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_timeline *t)
@@ -833,13 +699,7 @@ replay_result replay_again(replay *r, const rank_timeline *t)
   assert(r->ops != NULL && t != NULL && r->left.count == r->ops->plan->residents);
   pass p = begin_iteration(r, r->ops, t);
   p.again = true;
-  p.out.requested_peak_bytes = r->in_order.requested_bytes;
-  caching_allocator_reset_peaks(r->on_clock);
-  take_residents(&p);
-  p.out.allocated_start_bytes = allocated_bytes(r);
-  p.out.allocated_peak_bytes = p.out.allocated_start_bytes;
-  run_on_clock(&p);
-  return end_iteration(&p);
+  return run_iteration(&p);
 }
 
 /* ---- for reports -------------------------------------------------------------------------------- */

@@ -2,10 +2,10 @@
  * The device and host memory of a rank while it runs a plan: the plan's allocations drive the
  * allocators of sim/memory.
  *
- * Two replays (docs/00-map.md: four measures, never mixed):
- *   program order   requested and allocated: a block is free when its last reference dies
- *   on the clock    live and reserved: a block marked by record_stream is free when the marked
- *                   stream has done what was issued to it before the free
+ * A block marked by record_stream is free when the marked stream has done what was issued to it before the
+ * free. Four measures, never mixed (docs/00-map.md): requested follows from the plan alone; allocated ends
+ * with the free, live and reserved with the wait. What a block's unsplit tail has, and so all but requested,
+ * depends on where blocks lie, and that on when others are free.
  *
  * A replay covers several iterations of one rank: the second begins with what the first leaves, in
  * the same order.
@@ -22,19 +22,13 @@
 #include "sim/engine/memory_ops.h"
 
 typedef struct replay_options {
-  int64_t capacity_bytes; /* device memory for the framework; the program-order replay has no
-                           * limit */
+  int64_t capacity_bytes; /* device memory for the framework */
   bool expandable_segments;
-  /* Both replays have one allocator, as long as they do the same: until a block still waits when memory
-   * is requested, or the driver refuses a request. Then the program-order figures are wrong. */
-  bool one_allocator;
-  /* Program order is left out: its figures, which depend on no time, are 0. */
-  bool clock_alone;
 } replay_options;
 
-/* One iteration's figures, in bytes. */
+/* One iteration's figures, in bytes. After a request for which memory ran out, buffers have no blocks. */
 typedef struct replay_result {
-  int64_t requested_peak_bytes;
+  int64_t requested_peak_bytes; /* of all buffers */
   int64_t allocated_peak_bytes;
   uint32_t allocated_peak_op;    /* the ALLOC that reached the peak */
   int64_t allocated_start_bytes; /* before the first op */
@@ -44,7 +38,6 @@ typedef struct replay_result {
   int64_t host_exact_peak_bytes; /* pinned, as requested */
   int64_t host_pow2_peak_bytes;  /* pinned, as page-locked: powers of two */
   bool out_of_memory;            /* the capacity was too small even after waiting for every copy */
-  bool parted;                   /* one allocator does not do what two would have done */
   /* Requests that the driver refused at first, and its calls after each; valid until the next
    * call. */
   const hold_list *refused;
@@ -64,8 +57,8 @@ replay *replay_new(const replay_options *o, arena *a);
 replay *replay_copy(const replay *r, arena *a);
 void replay_release(replay *r);
 
-/* Runs one iteration of a rank. `t` may be NULL: then only the program-order figures are filled; with
- * one allocator all, of a plan that does not need times. */
+/* Runs one iteration of a rank. `t` may be NULL: then freed blocks wait for nothing, as in a plan that needs
+ * no times. */
 replay_result replay_iteration(replay *r, const rank_plan *p, const rank_timeline *t);
 /* The same for several replays of a plan, which share the list of its ops. */
 replay_result replay_ops(replay *r, const memory_ops *m, const rank_timeline *t);
@@ -73,11 +66,11 @@ replay_result replay_ops(replay *r, const memory_ops *m, const rank_timeline *t)
 /* Requests that the driver refused in the last iteration, as replay_result has them. */
 const hold_list *replay_refused(const replay *r);
 
-/* The iteration before once more, with the same plan and times, on the clock alone: the
- * program-order figures are what the iteration before left. Only replay_again may follow. */
+/* The iteration before once more, with the same plan and times; its allocated bytes are not drawn. Only
+ * replay_again may follow. */
 replay_result replay_again(replay *r, const rank_timeline *t);
 
-/* Memory after each op, in program order: for plots and traces. */
+/* Memory after each op, in program order: for plots and traces. Without times, `allocated_bytes` alone. */
 typedef struct memory_curve {
   int64_t *allocated_bytes; /* [ops.count] */
   int64_t *live_bytes;      /* [ops.count] */

@@ -142,7 +142,7 @@ first_replay *common_plans_first(common_plans *c, const settings *s, int64_t cap
   first_replay *first = c->first[s->software.expandable_segments];
   assert(rank < c->compiled[ITERATION_WARMUP].plan.rank_count);
   if (first == NULL) return NULL;
-  if (first[rank].on_clock == NULL) first[rank].capacity_bytes = capacity_bytes;
+  if (first[rank].after == NULL) first[rank].capacity_bytes = capacity_bytes;
   return first[rank].capacity_bytes == capacity_bytes ? &first[rank] : NULL;
 }
 
@@ -150,8 +150,7 @@ static void first_release(first_replay *first, uint32_t ranks)
 {
   for (uint32_t i = 0; first != NULL && i < ranks; i++) {
     first_replay *f = &first[i];
-    if (f->on_clock != NULL) replay_release(f->on_clock);
-    if (f->in_order != NULL) replay_release(f->in_order);
+    if (f->after != NULL) replay_release(f->after);
     arena_release(&f->memory);
   }
   memory_return(first);

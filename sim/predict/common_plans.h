@@ -17,12 +17,12 @@
 
 enum { ITERATION_KINDS = 2 };
 
-/* A rank's replays as its first iteration leaves them, and what it came to. */
+/* A rank's replay as its first iteration leaves it, and what that came to. */
 typedef struct first_replay {
   int64_t capacity_bytes;
-  replay *on_clock, *in_order; /* NULL: not known */
-  replay_result of_clock, of_order;
-  arena memory; /* of both replays */
+  replay *after; /* NULL: not known */
+  replay_result came_to;
+  arena memory; /* of the replay */
 } first_replay;
 
 /* What a setting with these plans came to (setting_run.h). */

@@ -23,17 +23,35 @@ static int64_t driver_bytes(const rank_plan *r)
   return sum;
 }
 
+static replay_result replayed(int64_t capacity_bytes, const rank_plan *r, const rank_timeline *t,
+                              arena *a)
+{
+  replay *one = replay_new(&(replay_options){ .capacity_bytes = capacity_bytes }, a);
+  replay_result result = replay_iteration(one, r, t);
+  result.refused = NULL;
+  replay_release(one);
+  return result;
+}
+
+/* Where memory runs out, allocated bytes are those of memory enough, if no freed block waits. */
+static replay_result memory_of(const machine *m, const rank_plan *r, const rank_timeline *t,
+                               arena *a)
+{
+  int64_t left = machine_usable_bytes(m) - driver_bytes(r);
+  replay_result memory = replayed(max_i64(0, left), r, t, a);
+  if (memory.out_of_memory)
+    memory.allocated_peak_bytes =
+        replayed(ALLOCATOR_UNLIMITED_BYTES, r, NULL, a).allocated_peak_bytes;
+  return memory;
+}
+
 bool plan_predict(plan_prediction *p, const plan *of, const machine *m, arena *a, diag *d)
 {
   *p = (plan_prediction){ .machine = m, .rank_count = of->rank_count };
   p->memory = ARENA_ARRAY(a, replay_result, of->rank_count);
   if (!simulate(&p->times, of, m, places_of(of, m, a), d)) return false;
   for (uint32_t r = 0; r < of->rank_count; r++) {
-    int64_t left = machine_usable_bytes(m) - driver_bytes(&of->ranks[r]);
-    replay_options options = { .capacity_bytes = max_i64(0, left) };
-    replay *one = replay_new(&options, a);
-    p->memory[r] = replay_iteration(one, &of->ranks[r], &p->times.ranks[r]);
-    replay_release(one);
+    p->memory[r] = memory_of(m, &of->ranks[r], &p->times.ranks[r], a);
     assert(p->times.ranks[r].end_of_rank_ps <= p->times.step_ps);
   }
   return true;

@@ -149,9 +149,10 @@ static void take_groups(rank_prediction *out, const compilation *c, uint32_t ran
   assert(out->offloaded_groups <= out->groups);
 }
 
-static void take_memory_in_order(rank_prediction *out, const replay_result *r)
+/* Of the first of equal iterations: the later ones differ in the blocks' unsplit tails, and a saving compares
+ * the first with the first. */
+static void take_allocated(rank_prediction *out, const replay_result *r)
 {
-  assert(r->requested_peak_bytes <= r->allocated_peak_bytes);
   assert(r->allocated_end_bytes <= r->allocated_peak_bytes);
   out->static_bytes = r->allocated_end_bytes;
   out->allocated_peak_bytes = out->steady_allocated_peak_bytes = r->allocated_peak_bytes;
@@ -160,7 +161,7 @@ static void take_memory_in_order(rank_prediction *out, const replay_result *r)
 }
 
 /* The most of all iterations that are taken. */
-static void take_memory_on_clock(rank_prediction *out, const replay_result *r)
+static void take_highest(rank_prediction *out, const replay_result *r)
 {
   assert(r->live_peak_bytes <= r->reserved_peak_bytes);
   assert(r->host_exact_peak_bytes <= r->host_pow2_peak_bytes);
@@ -193,14 +194,12 @@ static void explain_peak(rank_prediction *out, const plan *p, const plan_modules
 typedef struct turn {
   setting_run *run;
   uint32_t ranks;
-  replay **replays;                         /* by rank: from iteration to iteration */
-  hold_list *holds[ITERATION_KINDS];        /* by rank: requests that were refused so far */
-  bool *refused[ITERATION_KINDS];           /* by rank: a request that had no hold */
-  bool is_timed[ITERATION_KINDS];           /* with these holds */
-  replay_result *in_order[ITERATION_KINDS]; /* by rank: the program-order figures, ... */
-  bool knows_order;                         /* ... which further turns do not change */
+  replay **replays;                  /* by rank: from iteration to iteration */
+  hold_list *holds[ITERATION_KINDS]; /* by rank: requests that were refused so far */
+  bool *refused[ITERATION_KINDS];    /* by rank: a request that had no hold */
+  bool is_timed[ITERATION_KINDS];    /* with these holds */
+  bool is_first;                     /* of the turns */
   bool first_untimed; /* nothing waits, so the peaks of the first iteration need no times */
-  bool verifies;      /* in this turn: the first */
   plan_safety safety[ITERATION_KINDS];
   plan_modules modules[ITERATION_KINDS]; /* if peaks are explained */
   memory_ops *ops[ITERATION_KINDS];      /* by rank, while it is replayed */
@@ -228,8 +227,7 @@ enum { MOST_STEADY_ITERATIONS = 8 };
 
 /*
  * Repeats the first steady iteration, which came to `memory`, until no segment is added; returns
- * what the last one came to. In program order, all are the same but for the blocks' unsplit tails:
- * those figures stay the first's, as a saving compares the first with the first.
+ * what the last one came to.
  */
 static replay_result repeat_iteration(turn *t, uint32_t rank, replay_result memory,
                                       rank_prediction *out)
@@ -241,7 +239,7 @@ static replay_result repeat_iteration(turn *t, uint32_t rank, replay_result memo
     if (memory.out_of_memory || memory.reserved_peak_bytes == before_bytes) break;
     before_bytes = memory.reserved_peak_bytes;
     memory = replay_again(t->replays[rank], &setting_run_times(r, ITERATION_STEADY)->ranks[rank]);
-    take_memory_on_clock(out, &memory);
+    take_highest(out, &memory);
   }
   return memory;
 }
@@ -268,31 +266,34 @@ static const rank_timeline *times_of(const turn *t, iteration_kind kind, uint32_
 static first_replay *first_of(const turn *t, uint32_t rank)
 {
   const setting_run *r = t->run;
-  if (t->knows_order || t->first_untimed) return NULL;
+  if (!t->is_first || t->first_untimed) return NULL;
   return common_plans_first(r->common, r->settings, r->capacity_bytes, rank);
 }
 
 /* The first iteration, with a new replay or a copy of one that has done it. */
-static replay_result begin_on_clock(turn *t, const replay_options *options, uint32_t rank)
+static replay_result begin(turn *t, uint32_t rank)
 {
+  const setting_run *r = t->run;
+  replay_options options = { .capacity_bytes = r->capacity_bytes,
+                             .expandable_segments = r->settings->software.expandable_segments };
   first_replay *first = first_of(t, rank);
-  if (first != NULL && first->on_clock != NULL) {
-    t->replays[rank] = replay_copy(first->on_clock, &t->rank_memory[rank]);
-    return first->of_clock;
+  if (first != NULL && first->after != NULL) {
+    t->replays[rank] = replay_copy(first->after, &t->rank_memory[rank]);
+    return first->came_to;
   }
-  t->replays[rank] = replay_new(options, &t->rank_memory[rank]);
+  t->replays[rank] = replay_new(&options, &t->rank_memory[rank]);
   replay_result memory = replay_ops(t->replays[rank], &t->ops[ITERATION_WARMUP][rank],
                                     times_of(t, ITERATION_WARMUP, rank));
   if (first != NULL) {
-    first->on_clock = replay_copy(t->replays[rank], &first->memory);
-    first->of_clock = memory;
-    first->of_clock.refused = replay_refused(first->on_clock);
+    first->after = replay_copy(t->replays[rank], &first->memory);
+    first->came_to = memory;
+    first->came_to.refused = replay_refused(first->after);
   }
   return memory;
 }
 
-/* Memory on the clock. False: the program-order figures are not known. */
-static bool replay_kind(turn *t, iteration_kind kind, const replay_options *options, uint32_t rank)
+/* False: memory ran out, and what would have been allocated is not known. */
+static bool replay_kind(turn *t, iteration_kind kind, uint32_t rank)
 {
   setting_run *r = t->run;
   const compilation *c = &r->common->compiled[kind];
@@ -302,44 +303,30 @@ static bool replay_kind(turn *t, iteration_kind kind, const replay_options *opti
   if (r->curves != NULL && kind == ITERATION_STEADY) keep_curve(t, rank);
   replay_result memory =
       kind == ITERATION_WARMUP
-          ? begin_on_clock(t, options, rank)
+          ? begin(t, rank)
           : replay_ops(t->replays[rank], &t->ops[kind][rank], times_of(t, kind, rank));
-  if (!t->knows_order) t->in_order[kind][rank] = memory;
-  take_memory_on_clock(out, &memory);
-  bool parted = memory.parted;
+  bool fits = !memory.out_of_memory;
+  take_allocated(out, &memory);
+  take_highest(out, &memory);
   if (kind == ITERATION_STEADY) memory = repeat_iteration(t, rank, memory, out);
   take_refusals(t, kind, rank, out, &memory);
-  return t->knows_order || !parted;
+  return fits;
 }
 
-/* The first iteration, as begin_on_clock. */
-static replay *begin_in_order(turn *t, uint32_t rank)
+/* What memory enough would have allocated, if no freed block waits: the times end where it ran out. */
+static void replay_without_limit(turn *t, uint32_t rank)
 {
   const setting_run *r = t->run;
   replay_options options = { .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES,
                              .expandable_segments = r->settings->software.expandable_segments };
-  first_replay *first = first_of(t, rank);
-  if (first != NULL && first->in_order != NULL) {
-    t->in_order[ITERATION_WARMUP][rank] = first->of_order;
-    return replay_copy(first->in_order, &t->rank_memory[rank]);
+  replay *unlimited = replay_new(&options, &t->rank_memory[rank]);
+  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
+    if (r->curves != NULL && kind == ITERATION_STEADY)
+      replay_keep_curve(unlimited, &r->curves[rank]);
+    replay_result memory = replay_ops(unlimited, &t->ops[kind][rank], NULL);
+    take_allocated(&r->predicted[kind].ranks[rank], &memory);
   }
-  replay *in_order = replay_new(&options, &t->rank_memory[rank]);
-  t->in_order[ITERATION_WARMUP][rank] = replay_ops(in_order, &t->ops[ITERATION_WARMUP][rank], NULL);
-  if (first != NULL) {
-    first->in_order = replay_copy(in_order, &first->memory);
-    first->of_order = t->in_order[ITERATION_WARMUP][rank];
-  }
-  return in_order;
-}
-
-static void replay_in_order(turn *t, uint32_t rank)
-{
-  const setting_run *r = t->run;
-  assert(!t->knows_order);
-  replay *in_order = begin_in_order(t, rank);
-  if (r->curves != NULL) replay_keep_curve(in_order, &r->curves[rank]);
-  t->in_order[ITERATION_STEADY][rank] = replay_ops(in_order, &t->ops[ITERATION_STEADY][rank], NULL);
-  replay_release(in_order);
+  replay_release(unlimited);
 }
 
 /* Times and copies; without times, the peaks alone. */
@@ -349,7 +336,6 @@ static void take_figures(turn *t, iteration_kind kind, uint32_t rank)
   const plan *p = &r->common->compiled[kind].plan;
   const rank_timeline *times = times_of(t, kind, rank);
   rank_prediction *out = &r->predicted[kind].ranks[rank];
-  take_memory_in_order(out, &t->in_order[kind][rank]);
   take_ops(out, p, &t->ops[kind][rank], times);
   if (times == NULL) return;
   if (r->explains_peaks)
@@ -387,15 +373,10 @@ static void carry_peaks(rank_prediction *steady, const rank_prediction *first)
 static void replay_both(turn *t, uint32_t rank)
 {
   const setting_run *r = t->run;
-  bool clock_alone = t->knows_order && !t->first_untimed;
-  replay_options options = { .capacity_bytes = r->capacity_bytes,
-                             .expandable_segments = r->settings->software.expandable_segments,
-                             .one_allocator = !clock_alone,
-                             .clock_alone = clock_alone };
-  bool in_order = replay_kind(t, ITERATION_WARMUP, &options, rank);
-  in_order = replay_kind(t, ITERATION_STEADY, &options, rank) && in_order;
+  bool fits = replay_kind(t, ITERATION_WARMUP, rank);
+  fits = replay_kind(t, ITERATION_STEADY, rank) && fits;
   replay_release(t->replays[rank]);
-  if (!in_order) replay_in_order(t, rank);
+  if (!fits) replay_without_limit(t, rank);
   for (int kind = 0; kind < ITERATION_KINDS; kind++)
     take_figures(t, (iteration_kind)kind, rank);
   carry_peaks(&r->predicted[ITERATION_STEADY].ranks[rank],
@@ -405,7 +386,7 @@ static void replay_both(turn *t, uint32_t rank)
 /* Whether the rank's figures are those of the first turn, and the holds since then change none of them. */
 static bool is_as_first(const turn *t, uint32_t rank)
 {
-  bool same = t->knows_order && !t->was_held[rank];
+  bool same = !t->is_first && !t->was_held[rank];
   for (int kind = 0; kind < ITERATION_KINDS && same; kind++)
     same = !t->is_timed[kind] ||
            replay_is_same(&t->ops[kind][rank], &t->run->common->times[kind].ranks[rank],
@@ -422,7 +403,7 @@ static void replay_rank(void *context, uint32_t rank)
     for (int kind = 0; kind < ITERATION_KINDS; kind++)
       take_times_anew(t, (iteration_kind)kind, rank);
   } else {
-    t->was_held[rank] = t->knows_order;
+    t->was_held[rank] = !t->is_first;
     replay_both(t, rank);
   }
   for (int kind = 0; kind < ITERATION_KINDS; kind++)
@@ -479,13 +460,14 @@ static void work_on_plan(void *context, uint32_t work)
   turn *t = context;
   const plan *first = &t->run->common->compiled[ITERATION_WARMUP].plan;
   const plan *steady = &t->run->common->compiled[ITERATION_STEADY].plan;
+  bool verifies = t->run->verifies && t->is_first;
   if (work == TIME_STEADY && !t->is_timed[ITERATION_STEADY])
     time_iteration(t, ITERATION_STEADY);
   else if (work == TIME_FIRST && !t->is_timed[ITERATION_WARMUP] && !t->first_untimed)
     time_iteration(t, ITERATION_WARMUP);
-  else if (work == VERIFY_STEADY && t->verifies)
+  else if (work == VERIFY_STEADY && verifies)
     t->safety[ITERATION_STEADY] = plan_safety_of(steady, first, t->run->threads);
-  else if (work == VERIFY_FIRST && t->verifies)
+  else if (work == VERIFY_FIRST && verifies)
     t->safety[ITERATION_WARMUP] = plan_safety_of(first, NULL, t->run->threads);
 }
 
@@ -550,10 +532,9 @@ static bool take_turns(turn *t, diag *d)
   for (int kind = 0; kind < ITERATION_KINDS && t->run->explains_peaks; kind++)
     t->modules[kind] = plan_modules_of(&t->run->common->compiled[kind].plan, &t->memory[kind]);
   t->first_untimed = !needs_times(t);
-  t->verifies = t->run->verifies;
+  t->is_first = true;
   if (!take_turn(t, d)) return false;
-  t->knows_order = true;
-  t->verifies = false;
+  t->is_first = false;
   for (int i = 1; i < MOST_TURNS && !can_never_fit(t) && !is_settled(t); i++)
     if (!take_turn(t, d)) return false;
   if (t->run->verifies)
@@ -616,7 +597,6 @@ bool setting_run_predict(setting_run *r, arena *a, diag *d)
     t.holds[kind] = ARENA_ARRAY(a, hold_list, ranks);
     t.refused[kind] = ARENA_ARRAY(a, bool, ranks);
     t.ops[kind] = ARENA_ARRAY(a, memory_ops, ranks);
-    t.in_order[kind] = ARENA_ARRAY(a, replay_result, ranks);
     r->predicted[kind].ranks = ARENA_ARRAY(a, rank_prediction, ranks);
   }
   bool ok = common_plans_compile_both(r->common, r->settings, r->threads, a, d) &&

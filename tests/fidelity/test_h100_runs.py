@@ -33,14 +33,17 @@ PEAK, UNEVEN_PEAK, RESERVED = 0.001, 0.7, 6.5
 RESERVEDS = {"seventh-vpp2-frac": 7}
 SCALES = 0.3  # of each expert's tensors in fp8
 # Unsplit ends of blocks of the optimizer's states; scales of blocks; rows of experts on two GPUs.
-PEAKS = {"other-m-balanced-fp8": SCALES, "fifth-l-off": 0.01, "fifth-d-fp8-blockwise": 0.02, "fifth-ep2-bal-off": 0.02,
-         # Unsplit ends of blocks; pp2-mtp: 17.5 MiB of the first stage are not known.
-         "sixth-m-mixtral": 0.02, "sixth-m-selmoe": 0.003, "sixth-l-mtp": 0.05, "sixth-l-full": 0.02, "sixth-pp2-mtp": 0.25,
-         "sixth-ep2-overlap": 0.03, "sixth-tp2-ep2": 0.02, "sixth-pp2-vpp2-moe8": 0.006, "sixth-fsdp-zero2": 0.008,
+PEAKS = {"other-m-balanced-fp8": SCALES, "fifth-l-off": 0.015, "fifth-d-fp8-blockwise": 0.02, "fifth-ep2-bal-off": 0.01,
+         "sixth-m-mixtral": 0.011, "sixth-l-full": 0.02, "sixth-ep2-overlap": 0.03, "sixth-tp2-ep2": 0.02,
+         "sixth-fsdp-zero2": 0.008, "seventh-tp2-etp2": 0.036, "seventh-tp2-etp2-pad": 0.037, "seventh-fsdp-zero2": 0.008,
+         "seventh-cp2-moe-off": 0.025, "eighth-l-dense": 0.035, "eighth-l-mtp-off": 0.003, "eighth-m-fp8-bw-off": 0.12,
+         # One block, or two, whose unsplit end is 1 MiB.
+         "other-m-balanced": 0.007, "sixth-m-capacity": 0.007, "sixth-m-shared": 0.004, "sixth-m-sigmoid": 0.004,
+         "eighth-m-pad-off": 0.004, "eighth-m-gate": 0.004,
+         # Such ends, too. pp2-mtp: 17.5 MiB of the first stage are not known.
+         "sixth-l-mtp": 0.05, "eighth-l-mtp2-off": 0.08, "eighth-l-full-off": 0.01, "sixth-pp2-mtp": 0.25,
          # A distributed checkpoint's part stays in the plan until its layer's backward ends: 32 MiB.
-         "seventh-tp2-full-dist": 0.18, "seventh-tp2-etp2": 0.03, "seventh-fsdp-zero2": 0.008, "seventh-tp2-etp2-pad": 0.04,
-         "seventh-cp2-moe-off": 0.025, "eighth-l-mtp2-off": 0.06, "eighth-l-dense": 0.035, "eighth-l-mtp-off": 0.003, "eighth-m-fp8-bw-off": 0.12,
-         "eighth-l-full-off": 0.01}
+         "seventh-tp2-full-dist": 0.18}
 
 
 def machine(name):

@@ -1,6 +1,5 @@
 /*
- * The four measures of memory, for hand-made sequences of allocations: requested and allocated in
- * program order, live and reserved on the clock, and page-locked host memory.
+ * The four measures of memory, for hand-made sequences of allocations, and page-locked host memory.
  */
 #include "tests/unit/small_plan.h"
 
@@ -170,7 +169,8 @@ static void test_capacity(void **state)
   take(&t, 30 * MIB, STREAM_COMPUTE);
   r = play(&t, 0);
   assert_true(r.out_of_memory);
-  assert_int_equal(r.allocated_peak_bytes, 60 * MIB); /* what it would have taken */
+  assert_int_equal(r.requested_peak_bytes, 60 * MIB); /* what it would have taken */
+  assert_int_equal(r.allocated_peak_bytes, 30 * MIB);
   tape_end(&t);
 }
 
@@ -513,23 +513,12 @@ static void assert_same_figures(const replay_result *a, const replay_result *b)
   assert_int_equal(a->refused->count, b->refused->count);
 }
 
-/* Replays with two allocators, which is returned, and with one, which takes the place of the tape's. */
-static replay *two_and_one(tape *t, replay_options options)
-{
-  replay_release(t->replay);
-  replay *two = replay_new(&options, &t->memory);
-  options.one_allocator = true;
-  t->replay = replay_new(&options, &t->memory);
-  return two;
-}
-
-/* Where no block waits, one allocator gives the figures of two, with times or without, iteration by
- * iteration; and both say that memory was short. */
-static void test_one_allocator(void **state)
+/* Where no block waits, figures need no times, iteration by iteration; also where memory is short. */
+static void test_no_block_waits(void **state)
 {
   (void)state;
-  for (int i = 0; i < 8; i++) {
-    bool expandable = i & 1, timed = i & 2, is_short = i & 4;
+  for (int i = 0; i < 4; i++) {
+    bool expandable = i & 1, is_short = i & 2;
     tape t;
     tape_begin(&t, GIB);
     uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE), second = take(&t, 3 * MIB, STREAM_COMPUTE);
@@ -541,43 +530,40 @@ static void test_one_allocator(void **state)
     give(&t, second, 0);
     assert_false(replay_needs_times(t.rank));
     play(&t, 0);
-    replay *two = two_and_one(&t, (replay_options){ .capacity_bytes = is_short ? 80 * MIB : GIB,
-                                                    .expandable_segments = expandable });
+    replay_options options = { .capacity_bytes = is_short ? 80 * MIB : GIB,
+                               .expandable_segments = expandable };
+    replay *untimed = replay_new(&options, &t.memory);
+    replay_release(t.replay);
+    t.replay = replay_new(&options, &t.memory);
     for (int k = 0; k < 3; k++) {
-      replay_result a = replay_iteration(two, t.rank, &t.times);
-      replay_result b = replay_iteration(t.replay, t.rank, timed ? &t.times : NULL);
-      if (k == 0 && is_short) assert_true(a.refused->count > 0 && b.refused->count > 0 && b.parted);
-      if (!is_short) assert_same_figures(&a, &b);
-      if (!is_short) assert_false(b.parted);
+      replay_result a = replay_iteration(untimed, t.rank, NULL);
+      replay_result b = replay_iteration(t.replay, t.rank, &t.times);
+      if (k == 0 && is_short) assert_true(a.refused->count > 0);
+      assert_same_figures(&a, &b);
     }
-    replay_release(two);
+    replay_release(untimed);
     tape_end(&t);
   }
 }
 
-/* A block that waits no longer when memory is requested does not part the replays; one that does
- * is said to. */
-static void test_one_allocator_parts(void **state)
+/* A request that finds a block a little larger keeps all of it; while that block waits, the request has a
+ * segment of its own, without a tail. */
+static void test_tails_are_those_of_the_blocks_place(void **state)
 {
   (void)state;
   for (int late = 0; late < 2; late++) {
     tape t;
     tape_begin(&t, GIB);
-    uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE);
+    uint32_t larger = take(&t, 24 * MIB + MIB / 2, STREAM_COMPUTE);
+    take(&t, MIB + MIB / 2, STREAM_COMPUTE);
     add_op(t.rank, OP_D2H, STREAM_D2H, 0);
-    give(&t, first, MARK_OF(STREAM_D2H));
-    give(&t, take(&t, 25 * MIB, STREAM_COMPUTE), 0);
-    play(&t, late ? 100 * PS_PER_NS : 0);
-    replay *two = two_and_one(&t, (replay_options){ .capacity_bytes = GIB });
-    for (int k = 0; k < 2; k++) {
-      replay_result a = replay_iteration(two, t.rank, &t.times);
-      replay_result b = replay_iteration(t.replay, t.rank, &t.times);
-      assert_int_equal(b.parted, late);
-      assert_int_equal(a.reserved_peak_bytes, (late ? 56 : 30) * MIB);
-      assert_int_equal(b.reserved_peak_bytes, a.reserved_peak_bytes);
-      if (!late) assert_same_figures(&a, &b);
-    }
-    replay_release(two);
+    give(&t, larger, MARK_OF(STREAM_D2H));
+    take(&t, 24 * MIB, STREAM_COMPUTE);
+    replay_result r = play(&t, late ? 100 * PS_PER_NS : 0);
+    assert_int_equal(r.requested_peak_bytes, 26 * MIB);
+    assert_int_equal(r.allocated_peak_bytes, 26 * MIB);
+    assert_int_equal(r.allocated_end_bytes, 26 * MIB - (late ? MIB / 2 : 0));
+    assert_int_equal(r.live_peak_bytes, (late ? 50 : 26) * MIB);
     tape_end(&t);
   }
 }
@@ -587,8 +573,8 @@ static void test_one_allocator_parts(void **state)
 static void test_copies(void **state)
 {
   (void)state;
-  for (int i = 0; i < 8; i++) {
-    bool expandable = i & 1, one = i & 2, is_short = i & 4;
+  for (int i = 0; i < 4; i++) {
+    bool expandable = i & 1, is_short = i & 2;
     tape t;
     tape_begin(&t, GIB);
     uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE), host = take_host(&t, 3 * MIB, 0);
@@ -601,8 +587,7 @@ static void test_copies(void **state)
     give(&t, take(&t, 1000, STREAM_COMPUTE), MARK_OF(STREAM_D2H));
     play(&t, 3 * PS_PER_NS);
     replay_options options = { .capacity_bytes = is_short ? 50 * MIB : GIB,
-                               .expandable_segments = expandable,
-                               .one_allocator = one };
+                               .expandable_segments = expandable };
     replay_release(t.replay);
     t.replay = replay_new(&options, &t.memory);
     for (int k = 0; k < 3; k++) {
@@ -612,42 +597,9 @@ static void test_copies(void **state)
       if (k == 0 && is_short) assert_true(a.refused->count > 0);
       assert_same_figures(&a, &b);
       assert_int_equal(a.host_pow2_peak_bytes, b.host_pow2_peak_bytes);
-      assert_int_equal(a.parted, b.parted);
       assert_ptr_equal(b.refused, replay_refused(copy));
       replay_release(copy);
     }
-    tape_end(&t);
-  }
-}
-
-/* Without program order, the clock's figures are the same. */
-static void test_clock_alone(void **state)
-{
-  (void)state;
-  for (int expandable = 0; expandable < 2; expandable++) {
-    tape t;
-    tape_begin(&t, GIB);
-    uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE);
-    add_op(t.rank, OP_D2H, STREAM_D2H, 0);
-    give(&t, first, MARK_OF(STREAM_D2H));
-    give(&t, take(&t, 25 * MIB, STREAM_COMPUTE), MARK_OF(STREAM_D2H));
-    give(&t, take(&t, 12 * MIB, STREAM_COMPUTE), 0);
-    play(&t, 3 * PS_PER_NS);
-    replay_release(t.replay);
-    replay_options options = { .capacity_bytes = 60 * MIB, .expandable_segments = expandable };
-    replay *both = replay_new(&options, &t.memory);
-    options.clock_alone = true;
-    t.replay = replay_new(&options, &t.memory);
-    for (int k = 0; k < 3; k++) {
-      replay_result a = replay_iteration(both, t.rank, &t.times);
-      replay_result b = replay_iteration(t.replay, t.rank, &t.times);
-      assert_true(a.allocated_peak_bytes > 0);
-      assert_int_equal(b.allocated_peak_bytes, 0);
-      assert_int_equal(a.live_peak_bytes, b.live_peak_bytes);
-      assert_int_equal(a.reserved_peak_bytes, b.reserved_peak_bytes);
-      assert_int_equal(a.refused->count, b.refused->count);
-    }
-    replay_release(both);
     tape_end(&t);
   }
 }
@@ -801,17 +753,29 @@ static void test_other_times_tell(void **state)
   }
 }
 
+/* Freed memory is free at once, on the device and on the host. */
 static void test_without_times(void **state)
 {
   (void)state;
   tape t;
   tape_begin(&t, GIB);
-  give(&t, take(&t, 30 * MIB, STREAM_COMPUTE), MARK_OF(STREAM_D2H));
+  for (int i = 0; i < 2; i++) {
+    give(&t, take(&t, 30 * MIB, STREAM_COMPUTE), MARK_OF(STREAM_D2H));
+    add_op(t.rank, OP_HOST_FREE, STREAM_HOST, take_host(&t, 4 * MIB, 0));
+  }
+  int64_t allocated_bytes[8], reserved_bytes[8] = { 0 };
+  memory_curve curve = { .allocated_bytes = allocated_bytes, .reserved_bytes = reserved_bytes };
+  assert_int_equal(t.rank->ops.count, 8);
+  replay_keep_curve(t.replay, &curve);
   replay_result r = replay_iteration(t.replay, t.rank, NULL);
   assert_int_equal(r.requested_peak_bytes, 30 * MIB);
   assert_int_equal(r.allocated_peak_bytes, 30 * MIB);
-  assert_int_equal(r.live_peak_bytes, 0);
-  assert_int_equal(r.reserved_peak_bytes, 0);
+  assert_int_equal(r.live_peak_bytes, 30 * MIB);
+  assert_int_equal(r.reserved_peak_bytes, 30 * MIB);
+  assert_int_equal(r.host_pow2_peak_bytes, 4 * MIB);
+  assert_int_equal(allocated_bytes[4], 30 * MIB);
+  assert_int_equal(allocated_bytes[5], 0);
+  assert_int_equal(reserved_bytes[4], 0);
   tape_end(&t);
 }
 
@@ -926,10 +890,9 @@ int main(void)
     cmocka_unit_test(test_curve),
     cmocka_unit_test(test_holdings),
     cmocka_unit_test(test_again),
-    cmocka_unit_test(test_one_allocator),
-    cmocka_unit_test(test_one_allocator_parts),
+    cmocka_unit_test(test_no_block_waits),
+    cmocka_unit_test(test_tails_are_those_of_the_blocks_place),
     cmocka_unit_test(test_copies),
-    cmocka_unit_test(test_clock_alone),
     cmocka_unit_test(test_what_waits),
     cmocka_unit_test(test_without_times),
     cmocka_unit_test(test_same_with_other_times),
