@@ -157,12 +157,6 @@ static bool is_first_iteration(const rank_plan *p)
          p->marks.items[p->ops.items[0].arg].kind == MARK_SETUP;
 }
 
-static bool is_pinned(const rank_plan *p, const plan_op *o)
-{
-  assert((o->kind == OP_HOST_ALLOC || o->kind == OP_HOST_FREE) && o->arg < p->buffers.count);
-  return p->buffers.items[o->arg].purpose == CLASS_PINNED_HOST;
-}
-
 static pinned_buffer take(pinned_pool *pool, const plan_buffer *b)
 {
   assert(b->purpose == CLASS_PINNED_HOST && b->bytes > 0);
@@ -188,15 +182,16 @@ typedef struct lock_walk {
   time_list costs;
 } lock_walk;
 
-static void pass_op(lock_walk *w, const plan_op *o)
+/* `b`: the op's buffer, or the one in its place in another turn. */
+static void pass_op(lock_walk *w, const plan_op *o, const plan_buffer *b)
 {
-  const plan_buffer *b = &w->plan->buffers.items[o->arg];
+  bool pinned = b->purpose == CLASS_PINNED_HOST;
   if (o->kind == OP_HOST_FREE) {
-    if (is_pinned(w->plan, o)) give(w->pool, b, w->handles[o->arg]);
+    if (pinned) give(w->pool, b, w->handles[o->arg]);
     return;
   }
   int64_t locked_bytes = 0;
-  if (is_pinned(w->plan, o)) {
+  if (pinned) {
     pinned_buffer taken = take(w->pool, b);
     w->handles[o->arg] = taken.handle;
     locked_bytes = taken.locked_bytes;
@@ -205,27 +200,32 @@ static void pass_op(lock_walk *w, const plan_op *o)
       muldiv_i64(locked_bytes, w->machine->issue.pinned_alloc_ns_per_gib * PS_PER_NS, GIB);
 }
 
-static bool is_of_host_memory(const rank_plan *p, uint32_t op)
+static bool is_of_host_memory(const plan_op *o)
 {
-  return p->ops.items[op].kind == OP_HOST_ALLOC || p->ops.items[op].kind == OP_HOST_FREE;
+  return o->kind == OP_HOST_ALLOC || o->kind == OP_HOST_FREE;
 }
 
 static void pass_ops(lock_walk *w, uint32_t begin, uint32_t end)
 {
-  for (uint32_t i = begin; i < end; i++)
-    if (is_of_host_memory(w->plan, i)) pass_op(w, &w->plan->ops.items[i]);
+  for (uint32_t i = begin; i < end; i++) {
+    const plan_op *o = &w->plan->ops.items[i];
+    if (is_of_host_memory(o)) pass_op(w, o, &w->plan->buffers.items[o->arg]);
+  }
 }
 
-/* Few ops of a turn are of host memory, at the same places in each. */
+/* Few ops of a turn are of host memory, at the same places in each. Buffers in one place are equal, and those
+ * of the first turn are in the CPU's caches. */
 static void pass_turns(lock_walk *w)
 {
   const plan_repeat *r = &w->plan->repeat;
   id_array places = { 0 };
   for (uint32_t i = r->first; i < r->first + r->ops; i++)
-    if (is_of_host_memory(w->plan, i)) *ARRAY_PUSH(&places) = i;
+    if (is_of_host_memory(&w->plan->ops.items[i])) *ARRAY_PUSH(&places) = i;
   for (uint32_t turn = 0; turn < r->turns; turn++)
-    for (uint32_t k = 0; k < places.count; k++)
-      pass_op(w, &w->plan->ops.items[places.items[k] + turn * r->ops]);
+    for (uint32_t k = 0; k < places.count; k++) {
+      const plan_op *of_first = &w->plan->ops.items[places.items[k]];
+      pass_op(w, of_first + turn * r->ops, &w->plan->buffers.items[of_first->arg]);
+    }
   ARRAY_FREE(&places);
 }
 

@@ -202,8 +202,8 @@ static const share_row *shared_rates(const links *l, host_links *h, uint64_t mas
   return row;
 }
 
-/* The set of transferring copies has changed: computes new rates from now on, and new times of
- * completion. */
+/* The set of transferring copies has changed: computes new rates from now on, and of those that have
+ * another rate the time of completion. */
 static void set_rates(const links *l, host_links *h)
 {
   uint64_t mask = 0, pageable = 0;
@@ -216,7 +216,7 @@ static void set_rates(const links *l, host_links *h)
   const share_row *row = shared_rates(l, h, mask, pageable);
   for (uint32_t i = 0; i < h->lane_count; i++) {
     lane *n = &l->lanes[h->lanes[i]];
-    if (!n->transfers) continue;
+    if (!n->transfers || n->rate_bytes_per_us == row->rates[i]) continue;
     n->rate_bytes_per_us = row->rates[i];
     assert(n->rate_bytes_per_us > 0 && n->remaining >= 0);
     n->end_ps = h->now_ps + min_i64(CAP, ceil_div(n->remaining, n->rate_bytes_per_us));
@@ -330,6 +330,7 @@ static void begin_transfer(lane *n)
   n->stream = n->first;
   n->start_ps = lane_start_ps(n);
   n->remaining = copy->bytes * PS_PER_US;
+  n->rate_bytes_per_us = 0;
   n->waits &= ~(UINT32_C(1) << n->first);
   n->first = first_waiting(n);
 }

@@ -85,16 +85,31 @@ static void take_host_buffer(rank_walk *w, uint32_t buffer)
   all->write = 0;
 }
 
+/* Forgets what has touched the part, now all of its memory. */
+static void clear_part(part *p)
+{
+  for (uint32_t left = p->users; left != 0; left &= left - 1)
+    p->last[__builtin_ctz(left)] = 0;
+  p->bytes = whole_memory;
+  p->next = NO_PART;
+  p->users = p->write = 0;
+  p->write_stream = 0;
+  p->touched = 0;
+  p->written = false;
+}
+
 /* Blocks live shortly: the cell of a freed one is taken again, so that the few in use stay in the CPU's
- * caches. */
+ * caches. The caller sets what it inherits. */
 static uint32_t device_cell(rank_walk *w, uint32_t buffer)
 {
   if (w->unused.count == 0) return new_cell(w, buffer);
   uint32_t of = w->unused.items[--w->unused.count];
   cell *c = &w->cells.items[of];
   assert(c->freed && !c->lasting);
-  w->parts.items[c->parts] = (part){ .bytes = whole_memory, .next = NO_PART };
-  *c = (cell){ .buffer = buffer, .parts = c->parts, .found = c->parts };
+  clear_part(&w->parts.items[c->parts]);
+  c->found = c->parts;
+  c->buffer = buffer;
+  c->freed = c->written = c->lent = c->unknown = false;
   return of;
 }
 
