@@ -590,22 +590,23 @@ static void move_times(const pair *p, rank_state *r, uint32_t more, int64_t more
   }
 }
 
-/* The events that the turns left out record. */
-static void move_events(const pair *p, uint32_t more, uint32_t undone)
+/* The events that the turns left out record: each stream's next `more` ops. */
+static void move_events(const pair *p, uint32_t more)
 {
   const rank_state *r = p->now;
   const plan_repeat *repeat = repeat_of(r);
   uint32_t by = p->by / repeat->ops * repeat->events;
-  uint32_t turn = (undone - repeat->first) / repeat->ops;
-  for (; repeat->first + turn * repeat->ops < r->issued + more; turn++)
-    for (uint32_t k = 0; k < p->turn->records.count; k++) {
-      const turn_record *record = &p->turn->records.items[k];
-      uint32_t op = record->op + turn * repeat->ops, event = record->event + turn * repeat->events;
-      uint32_t next = r->streams[record->stream].next;
-      if (op < next || op >= next + more) continue;
+  for (uint32_t k = 0; k < p->turn->records.count; k++) {
+    const turn_record *record = &p->turn->records.items[k];
+    uint32_t op = record->op, event = record->event;
+    for (; op < r->streams[record->stream].next; op += repeat->ops)
+      event += repeat->events;
+    assert(op + more < repeat_end(repeat));
+    for (uint32_t left = more; left > 0; left -= repeat->ops, event += repeat->events) {
       r->event_ps[event] = r->event_ps[event - by] + p->by_ps;
       r->event_stream[event] = r->event_stream[event - by];
     }
+  }
 }
 
 /* Adds to each figure what every time adds. */
@@ -679,7 +680,7 @@ static void move_rank(const pair *p, rank_state *r, uint32_t times)
   keep_issue_times(&issued_ps, r, undone);
   move_times(p, r, times * p->by, ps, undone, issued_ps.items);
   ARRAY_FREE(&issued_ps);
-  move_events(p, times * p->by, undone);
+  move_events(p, times * p->by);
   list_moved(r, times * p->by, undone);
   add_figures(r->out, &p->past->figures, times);
   move_streams(r, times * p->by, ps);

@@ -214,10 +214,15 @@ static uint32_t count_repeating_ops(comparison *c, const plan_op *now, int step,
   return count;
 }
 
+static void put_none(uint32_t *to, uint32_t count)
+{
+  if (count > 0) memset(to, 0xff, count * sizeof *to);
+}
+
 id_array ids_new(uint32_t count)
 {
   id_array ids = { 0 };
-  if (count > 0) memset(ARRAY_EXTEND(&ids, count), 0xff, count * sizeof *ids.items);
+  put_none(ARRAY_EXTEND(&ids, count), count);
   assert(count == 0 || ids.items[0] == NO_ID);
   return ids;
 }
@@ -363,12 +368,15 @@ static id_array extend_and_reverse(id_array *earlier, uint32_t growth, uint32_t 
                                    uint32_t count)
 {
   uint32_t first = earlier->count, grown = end_of_ids(earlier, growth, turns) - first;
-  id_array later = ids_new(count);
+  id_array later = { 0 };
+  (void)ARRAY_EXTEND(&later, count);
+  put_none(later.items, first);
   for (uint32_t i = 0; i < first; i++)
     if (earlier->items[i] != NO_ID) later.items[earlier->items[i]] = i;
   put_rising(ARRAY_EXTEND(earlier, count - first), grown, first - growth);
   put_rising(later.items + first - growth, grown, first);
-  memset(earlier->items + first + grown, 0xff, (count - first - grown) * sizeof *earlier->items);
+  put_none(earlier->items + first + grown, count - first - grown);
+  put_none(later.items + first - growth + grown, count - (first - growth + grown));
   return later;
 }
 
