@@ -16,6 +16,7 @@ typedef enum cost_class {
   COST_MIXED,
   COST_ROW_CAST,
   COST_ROTARY,
+  COST_NORM,
   COST_HOST
 } cost_class;
 
@@ -128,6 +129,34 @@ static int64_t rotary_ps(const machine *m, const plan_call *c)
                               c->bytes);
 }
 
+/* Transformer Engine's kernel of RMSNorm's backward for any width runs as many blocks as fit at a time, and
+ * each leaves a row of parts of gamma's gradient. Then a second kernel adds them up: one warp in four takes
+ * every fourth row, one after the other. Registers decide how many blocks of 128 threads a multiprocessor
+ * holds (40, 100, 168, 96, 168; compiled for sm_80, sm_90 and sm_100; on sm_80 five of the second). Grids in
+ * traces of an H200: 1584 blocks for rows of 128, 660 for 1536. */
+static int64_t added_parts_ps(const machine *m, int64_t rows, int64_t width)
+{
+  enum { PARTS_AT_A_TIME = 4 };
+  static const struct {
+    int64_t width, rows, blocks; /* of a block; on a multiprocessor */
+  } kernels[] = { { 128, 4, 12 }, { 512, 4, 4 }, { 1024, 4, 3 }, { 2048, 1, 5 }, { 4096, 1, 3 } };
+  uint32_t k = 0, last = sizeof kernels / sizeof *kernels - 1;
+  while (k < last && kernels[k].width < width)
+    k++;
+  int64_t blocks_of_row = max_i64(1, ceil_div(width, kernels[k].width));
+  int64_t parts =
+      min_i64(ceil_div(rows, kernels[k].rows), m->gpu.sm_count * kernels[k].blocks / blocks_of_row);
+  return capped_mul(ceil_div(parts, PARTS_AT_A_TIME), m->compute.partial_row_ns * PS_PER_NS) +
+         m->compute.kernel_fixed_ns * PS_PER_NS;
+}
+
+static int64_t norm_ps(const machine *m, const plan_call *c)
+{
+  enum { GENERAL = 1 };
+  int64_t ps = roofline_memory_ps(m, c->bytes);
+  return c->scalars[GENERAL] == 0 ? ps : ps + added_parts_ps(m, c->dims[0], c->dims[1]);
+}
+
 static int64_t kernel_ps(const machine *m, const plan_call *c)
 {
   if (is_eager_loss(c)) return eager_loss_ps(m, c);
@@ -141,6 +170,7 @@ static int64_t kernel_ps(const machine *m, const plan_call *c)
   case COST_ROW_CAST:
     return roofline_elements_ps(m, m->compute.row_cast_elements_per_us, c->dims[0], c->bytes);
   case COST_ROTARY: return rotary_ps(m, c);
+  case COST_NORM: return norm_ps(m, c);
   case COST_HOST: return host_arithmetic_ps(m, c->bytes);
   case COST_MEMORY: break;
   }
@@ -179,6 +209,7 @@ int64_t call_flops(const plan_call *c)
   case COST_MIXED:
   case COST_ROW_CAST:
   case COST_ROTARY:
+  case COST_NORM:
   case COST_MEMORY: break;
   }
   return 0;
@@ -209,6 +240,7 @@ int64_t call_energy_nj(const machine *m, const plan_call *c)
   case COST_MIXED:
   case COST_ROW_CAST:
   case COST_ROTARY:
+  case COST_NORM:
   case COST_MEMORY: break;
   }
   return capped_muldiv(c->bytes, m->gpu.memory_energy_fj, MILLION);
@@ -220,7 +252,8 @@ slowed_kind call_slowed_kind(const plan_call *c)
     [COST_GEMM] = SLOWED_PRODUCT, [COST_ATTENTION] = SLOWED_ATTENTION,
     [COST_MEMORY] = SLOWED_KINDS, [COST_STRIDED] = SLOWED_KINDS,
     [COST_MIXED] = SLOWED_KINDS,  [COST_ROW_CAST] = SLOWED_KINDS,
-    [COST_ROTARY] = SLOWED_KINDS, [COST_HOST] = SLOWED_KINDS
+    [COST_ROTARY] = SLOWED_KINDS, [COST_NORM] = SLOWED_KINDS,
+    [COST_HOST] = SLOWED_KINDS
   };
   return c->is_collective ? SLOWED_KINDS : kinds[class_of((kernel_kind)c->kind)];
 }

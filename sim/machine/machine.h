@@ -227,6 +227,8 @@ typedef enum value_source {
     "rate of kernels that convert each element's type; 0: no limit")                               \
   X(row_cast_elements_per_us, 0, 0, +RATE_MEMORY,                                                  \
     "rate of casts of one row to fp8 with a transposed copy; 0: no limit")                         \
+  X(partial_row_ns, 0, 0, -RATE_MEMORY,                                                            \
+    "time in which a thread adds one of a column's parts, a sum in fixed order; 0: none")          \
   X(kernel_fixed_ns, 0, NEEDED, -RATE_MEMORY, "start and end of any other kernel on the GPU")
 
 /*                 section    keys */

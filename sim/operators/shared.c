@@ -73,9 +73,21 @@ void emit_norm(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t wid
               reads, writes);
 }
 
+/* Transformer Engine: rmsnorm_bwd_semi_cuda_kernel.cu; 8192 came with 1.6, the others are older. */
+static bool has_own_kernel(int64_t rows, int64_t width)
+{
+  static const int64_t widths[] = { 512, 768, 1024, 2048, 4096, 8192 };
+  for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+    if (widths[i] == width) return rows % 4 == 0;
+  return false;
+}
+
 void emit_norm_backward(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
                         const ref *reads, ref gamma, const ref *writes)
 {
+  const settings *s = emit_settings(e);
+  bool general =
+      !layernorm && s->model.transformer_impl == TRANSFORMER_TE && !has_own_kernel(rows, width);
   ref all[6] = { 0 };
   uint32_t count = 0;
   for (; reads[count] != 0; count++)
@@ -87,7 +99,7 @@ void emit_norm_backward(emitter *e, bool layernorm, dtype type, int64_t rows, in
       (kernel_shape){ .kind = layernorm ? KERNEL_LAYERNORM_BACKWARD : KERNEL_RMSNORM_BACKWARD,
                       .type = type,
                       .dims = { rows, width },
-                      .scalars = { emit_settings(e)->model.apply_layernorm_1p },
+                      .scalars = { s->model.apply_layernorm_1p, general },
                       .uncounted = 1 },
       all, writes);
 }

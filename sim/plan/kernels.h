@@ -15,6 +15,8 @@
  *                  MIXED       the same, whose threads convert each element; dims elements
  *                  ROW_CAST    the same, whose blocks cast a row of a tile and skip the others; dims elements
  *                  ROTARY      the same, of two thirds of the elements; dims tokens heads dim
+ *                  NORM        bound by its bytes; then, if the scalar `general` is set, sums of gamma's
+ *                              parts in fixed order; dims rows h
  *                  HOST        arithmetic of the host's processor, bound by the bytes of host memory
  *                              that it reads and writes
  *   letters      the dims of a call, in order; after the semicolon its scalars
@@ -47,7 +49,7 @@
     layernorm_backward, norm_backward, SCRATCH(layernorm_backward)) \
   X(RMSNORM_FORWARD,          "rmsnorm_forward",          MEMORY,    "rows h; epsilon zero_centred", "normalised rows, rstd", \
     rmsnorm_forward, norm, PLAIN(rmsnorm_forward)) \
-  X(RMSNORM_BACKWARD,         "rmsnorm_backward",         MEMORY,    "rows h; zero_centred", "gradients of rows and gamma", \
+  X(RMSNORM_BACKWARD,         "rmsnorm_backward",         NORM,      "rows h; zero_centred general", "gradients of rows and gamma; general: by Transformer Engine's kernel for any width", \
     rmsnorm_backward, norm_backward, SCRATCH(rmsnorm_backward)) \
   X(UNSCALED_NORM_FORWARD,    "unscaled_norm_forward",    MEMORY,    "rows h; epsilon", "rows over their root mean square, 1 over that", \
     unscaled_norm_forward, NONE, NONE) \

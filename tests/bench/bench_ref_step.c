@@ -54,6 +54,7 @@ enum {
   IS_MIXED = 0,
   IS_ROW_CAST = 0,
   IS_ROTARY = 0,
+  IS_NORM = 0,
   IS_HOST = 0
 };
 static const bool is_product[] = {
