@@ -4,7 +4,8 @@
 FILE holds a JSON object a line, as tests/fidelity/run reads it, with `iteration_time_s`, the median of the later half
 of a run. Prints for each day how its steps compare with those of the same cases on other days, then medians of a group's
 rows: error, |error|, its 90th percentile, and how many steps are in the predicted range; with --rows each row first. Rows of
-NOT_CLEAN, and of days that differ from all others (recorded_days.py), are left out of all groups but their own.
+NOT_CLEAN, and of days that differ from all others (recorded_days.py), are left out of all groups but their own. The last
+lines say by how much two records of one case differ: no prediction is nearer to both than half of that.
 
     tests/fidelity/golden_steps.py [--only WORD]... [--rows] [--all-days] FILE
 """
@@ -12,6 +13,7 @@ import argparse
 import concurrent.futures
 import importlib.machinery
 import importlib.util
+import itertools
 import json
 import os
 import statistics
@@ -92,6 +94,16 @@ def predict(row, offsim, folder):
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
+def differences(rows):
+    """By GPU type: by how many percent the longer step of each two records of a case is longer."""
+    cases, found = {}, {}
+    for row in rows:
+        cases.setdefault((row["gpu"], row["test_case"], row["n_gpus"]), []).append(row["iteration_time_s"])
+    for (gpu, *_), steps in cases.items():
+        found.setdefault(gpu, []).extend((max(two) / min(two) - 1) * 100 for two in itertools.combinations(steps, 2))
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file")
@@ -130,6 +142,11 @@ def main():
         sizes = [abs(e) for e in errors]
         print("%-36s %5d %+8.1f %8.1f %8.1f %9.0f" % (name, len(errors), statistics.median(errors), statistics.median(sizes),
                                                       run.ninetieth(sizes), step_range.share_percent(inside)))
+    kept = [row for row, *_ in found if not unclean(row) and day_of(row) not in left_out]
+    print("%-36s %5s %8s %8s" % ("two records of one case, percent", "pairs", "median", "p90"))
+    for gpu, percents in sorted(differences(kept).items()):
+        if percents:
+            print("%-36s %5d %8.1f %8.1f" % (gpu, len(percents), statistics.median(percents), run.ninetieth(percents)))
 
 
 if __name__ == "__main__":
