@@ -72,6 +72,12 @@ def test_the_last_of_a_repeated_key_counts(offsim, write):
         done.stderr
 
 
+@pytest.mark.parametrize("said, segments", [([], "true"), (sets("expandable_segments=false"), "false")])
+def test_its_command_sets_the_allocator(offsim, write, said, segments):
+    done = offsim("predict", "--axolotl", write(BASE), "--hf-config", LLAMA, *said, "--print-scenario", check=0)
+    assert scenario(done)["software.expandable_segments"] == segments
+
+
 PATTERNS = [
     r"model.layers.[\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj",
     r"model.language_model.layers.[\d]+.(_checkpoint_wrapped_module.)?(mlp|self_attn).(up|down|gate|q|k|v|o)_proj",

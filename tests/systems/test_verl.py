@@ -204,7 +204,7 @@ def test_megatron_is_predicted_as_its_flags_are(offsim, tmp_path):
     verl.write_text(SIZES + MICRO + "data.max_prompt_length=1024\ndata.max_response_length=3072\n"
                     + ACTOR + "ppo_mini_batch_size=16\n")
     flags.write_text(
-        "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n"
         "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 "
         "--sequence-parallel --seq-length 4096 --micro-batch-size 1 --global-batch-size 16 --bf16 "
         "--use-distributed-optimizer --attention-backend flash --no-rope-fusion --no-bias-swiglu-fusion "

@@ -227,6 +227,20 @@ static void test_megatron_fields(void **state)
   expect("optimizer_offload_fraction: 0.5");
 }
 
+/* ---- the allocator ---- */
+
+static void test_segments(void **state)
+{
+  static const char apart[] = MICRO "actor_rollout_ref.hybrid_engine=False\n",
+                    wrong[] = MICRO "actor_rollout_ref.hybrid_engine=2\n";
+  (void)state;
+  assert_string_equal(read_text(MICRO, "4", true, false), "");
+  expect("expandable_segments: true");
+  assert_string_equal(read_text(apart, "4", true, false), "");
+  expect("expandable_segments: false");
+  assert_non_null(strstr(read_text(wrong, "4", true, false), "must be True or False"));
+}
+
 /* ---- SFT trainers ---- */
 
 static void test_sft(void **state)
@@ -245,6 +259,7 @@ static void test_sft(void **state)
   expect("fsdp: fsdp2");
   expect("loss: causal_lm");
   expect("lora_r: 8");
+  expect("expandable_segments: false");
   assert_int_equal(s.parallel.fsdp_model_dtype, FSDP_MODEL_DTYPE_EMPTY);
 }
 
@@ -423,6 +438,7 @@ int main(void)
     cmocka_unit_test(test_overrides_alone),
     cmocka_unit_test(test_megatron),
     cmocka_unit_test(test_megatron_fields),
+    cmocka_unit_test(test_segments),
     cmocka_unit_test(test_sft),
     cmocka_unit_test(test_sft_engine),
     cmocka_unit_test(test_files_of_the_trainers),

@@ -17,10 +17,12 @@ static bool check_model(const axolotl_reader *r)
                     text_describe(r->a, n));
 }
 
-/* What Axolotl takes where the file says nothing, and its trainer's modules. */
+/* What Axolotl takes where the file says nothing, its trainer's modules, and the allocator as its command
+ * sets it (set_pytorch_cuda_alloc_conf in axolotl/utils/__init__.py; from PyTorch 2.9 on, nothing else). */
 static bool set_defaults(const axolotl_reader *r)
 {
   return axolotl_set(r, KEY_model_implementation, "hf", NULL) &&
+         axolotl_set(r, KEY_software_expandable_segments, "true", NULL) &&
          axolotl_set(r, KEY_training_seq_length, "512", NULL) &&
          axolotl_set(r, KEY_training_micro_batch_size, "1", NULL) &&
          axolotl_set(r, KEY_training_gradient_accumulation_steps, "1", NULL);

@@ -21,6 +21,18 @@ static bool refuse_forks(const verl_reader *r)
   return true;
 }
 
+/* An actor that shares its GPUs with the rollout hands it weights before each update, and then turns
+ * expandable segments on: rollout_mode in verl/workers/fsdp_workers.py and megatron_workers.py,
+ * update_weights in engine_workers.py. */
+static bool set_segments(const verl_reader *r)
+{
+  const char *name = "actor_rollout_ref.hybrid_engine";
+  bool shares;
+  return r->trainer != VERL_PPO ||
+         (verl_truth(r, name, true, &shares) &&
+          (!shares || verl_set(r, KEY_software_expandable_segments, "true", name)));
+}
+
 /* The engine decides which keys have an effect; the keys come before what follows from several
  * of them. */
 static bool apply(verl_reader *r)
@@ -31,6 +43,7 @@ static bool apply(verl_reader *r)
     return false;
   }
   bool good = diag_step(r->d, verl_apply_keys(r));
+  good = diag_step(r->d, set_segments(r)) && good;
   if (!r->s->given[KEY_model_num_layers]) {
     return !shape_is_wrong &&
            diag_error(r->d, verl_place(r, MODEL "path"),
