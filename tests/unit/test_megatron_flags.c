@@ -320,6 +320,10 @@ static void dialects(void **state)
   f = given("--normalization rmsnorm"); /* Megatron-DeepSpeed */
   assert_int_equal(f.s.model.normalization, NORM_RMS);
   arena_release(&f.a);
+  f = given(
+      "--num-experts 8 --moe-router-load-balancing-type sparsemixer_topk"); /* MindSpeed-LLM */
+  assert_true(has_choice(&f.s.model.moe_router_load_balancing_type, BALANCE_NONE));
+  arena_release(&f.a);
 }
 
 /* The overlaps of products and exchanges: on by default; options and fields turn them off. */

@@ -31,6 +31,8 @@ static const dialect dialects[] = {
     "aux_loss", "MindSpeed-LLM's own loss has the same shape" },
   { "--moe-router-load-balancing-type", "group_limited_greedy", "--moe-router-load-balancing-type",
     "aux_loss", "MindSpeed-LLM's routing within groups costs the same" },
+  { "--moe-router-load-balancing-type", "sparsemixer_topk", "--moe-router-load-balancing-type",
+    "none", "MindSpeed-LLM's sparse mixer has no loss" },
   { "--moe-router-load-balancing-type", "softmax_topk", "--moe-router-load-balancing-type", "none",
     "MindSpeed-LLM's routing has no loss" },
 };
