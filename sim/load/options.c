@@ -209,8 +209,8 @@ static void take_real(const option_row *row, const char *value, double *to, aren
     *to = number;
   else
     diag_error(d, (source_pos){ arena_printf(a, "--%s", row->name), 0, 0 },
-               "\"%s\": expected a number from %" PRId64 " to %" PRId64, value, row->least,
-               row->most);
+               "\"%s\": expected %s, a number from %" PRId64 " to %" PRId64, value, row->value,
+               row->least, row->most);
 }
 
 /* "fast|exact": "exact" is 1. */

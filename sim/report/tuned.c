@@ -112,6 +112,11 @@ static void print_today(const tuned *t, FILE *out, arena *a)
 
 static void print_nothing_fits(const tuned *t, FILE *out, arena *a)
 {
+  if (t->refusal != NULL) {
+    fputc('\n', out);
+    wrap_text(out, "refused", 10, arena_printf(a, "all of them; the first: %s", t->refusal), " ");
+    return;
+  }
   fputs("\nnone of them fits", out);
   if (t->too_large > 0 && t->predicted == 0)
     fprintf(out, ": each allocates at least %s",

@@ -15,6 +15,19 @@ static bool check_key(const char *key, source_pos at, arena *a, diag *d)
              : diag_error(d, at, "there is no key \"%.200s\"; did you mean %s?", key, near);
 }
 
+/* Whether the key takes the value at all; which values go together, each setting shows. */
+static bool check_value(const char *set, source_pos at, diag *d)
+{
+  arena scratch = { 0 };
+  settings s;
+  settings_init(&s, &scratch);
+  const char *value = strchr(set, '=') + 1;
+  const char *key = arena_strndup(&scratch, set, (size_t)(value - set) - 1);
+  bool good = settings_set(&s, key, value, at, &scratch, d);
+  arena_release(&scratch);
+  return good;
+}
+
 /* ---- axes ---- */
 
 static bool has_axis(const space *s, const char *key)
@@ -59,6 +72,7 @@ bool space_add_axis(space *s, const char *text, source_pos at, arena *a, diag *d
     choice.sets[0] = arena_printf(a, "%s=%.*s", key, (int)length, rest + 1);
     if (has_value(axis, choice.sets[0]))
       return diag_error(d, at, "%s has the value \"%.*s\" twice", key, (int)length, rest + 1);
+    if (!check_value(choice.sets[0], at, d)) return false;
     *ARRAY_PUSH(axis) = choice;
     rest += 1 + length;
   }

@@ -112,8 +112,21 @@ static int by_bound(const void *left, const void *right)
   return a->index < b->index ? -1 : a->index > b->index;
 }
 
+/* Why the first setting of the space is refused. */
+static const char *first_refusal(const tuning *x, arena *a)
+{
+  arena scratch = { 0 };
+  diag quiet = { .quiet = true };
+  settings s;
+  bool legal = settings_of(x, 0, &s, &scratch, &quiet);
+  assert(!legal);
+  const char *message = arena_strdup(a, quiet.message);
+  arena_release(&scratch);
+  return message;
+}
+
 /* Leaves the legal ones, each once, the first of the space. */
-static void drop_others(tuning *x)
+static void drop_others(tuning *x, arena *a)
 {
   uint32_t kept = 0;
   qsort(x->options, x->count, sizeof *x->options, by_self);
@@ -127,6 +140,7 @@ static void drop_others(tuning *x)
       x->options[kept++] = *o;
   }
   x->count = kept;
+  if (kept == 0) x->to->refusal = first_refusal(x, a);
 }
 
 static void find_firsts(tuning *x)
@@ -487,7 +501,7 @@ bool tune(tuned *t, const tune_request *r, const tune_progress *show, arena *a, 
   pthread_mutex_init(&x.lock, NULL);
   show->show(show->context, 0, all, "settings: which are legal?");
   deal_items(x.options, all, sizeof *x.options, r->threads, look_at, &x);
-  drop_others(&x);
+  drop_others(&x, a);
   find_firsts(&x);
   show->show(show->context, 0, x.count, "bounds");
   if (diag_ok(d)) bound_runs(&x, a);

@@ -62,9 +62,10 @@ typedef struct tuned {
   budget_bounds budget;     /* ... and fit; 0: not known */
   /* Every setting of the space is counted once. */
   uint32_t all;
-  uint32_t refused;   /* by the settings' rules, or by the offload system as it was released */
-  uint32_t same;      /* resolves to another setting of the space */
-  uint32_t too_large; /* requests more than there is */
+  uint32_t refused;    /* by the settings' rules, or by the offload system as it was released */
+  const char *refusal; /* why the rules refuse the first setting, if they refuse all; else NULL */
+  uint32_t same;       /* resolves to another setting of the space */
+  uint32_t too_large;  /* requests more than there is */
   int64_t least_too_large_bytes; /* of those, the least that one requests, or less */
   uint32_t too_slow;             /* by the step bound */
   uint32_t dominated;            /* by both bounds */

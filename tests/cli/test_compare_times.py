@@ -101,7 +101,7 @@ def test_picture_of_the_largest_numbers(offsim, traces, tmp_path):
 
 @pytest.mark.parametrize("words, message", [
     (["--without", "one"], "expected two traces with a comma between"),
-    (["--max-step-error", "much"], "expected a number from 0 to 1000"),
+    (["--max-step-error", "much"], "expected PERCENT, a number from 0 to 1000"),
     (["--plot", "x.gif"], "ends neither in .svg nor in .png nor in .pdf"),
     (["--plot-rank", 3, "--plot", "x.svg"], "there are 1 ranks"),
     (["--min-ratio", 99], "needs --without"),

@@ -111,7 +111,7 @@ def test_pages_of_one_setting_only(offsim, arguments):
 
 ONE, LAYERS = "docs/examples/one-layer.yaml", "docs/examples/te-layers.yaml"
 TUNE = ["tune", ONE, *sets("num_layers=3"), "--gpu-memory", 2]
-SWEEP = ["sweep", ONE, "--over", "num_layers=2|400|4|3", "--over", "offload_modules=core_attn|nonsense|core_attn,attn_proj",
+SWEEP = ["sweep", ONE, "--over", "num_layers=2|400|4|3", "--over", "offload_modules=core_attn|layer_input|core_attn,attn_proj",
          "--machine", "H200-SXM"]
 
 

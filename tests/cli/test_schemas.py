@@ -40,7 +40,7 @@ def test_output(offsim, name):
 
 def test_sweep_row(offsim, tmp_path):
     path = tmp_path / "rows.jsonl"
-    offsim("sweep", ONE, "--over", "num_layers=2|3", "--over", "offload_modules=core_attn|nonsense", "-o", path, check=0)
+    offsim("sweep", ONE, "--over", "num_layers=2|3", "--over", "offload_modules=core_attn|layer_input", "-o", path, check=0)
     for line in path.read_text().splitlines():
         validate("sweep-row", json.loads(line))
 

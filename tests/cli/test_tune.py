@@ -244,6 +244,18 @@ def test_a_note_is_printed_once(offsim):
     assert notes and len(notes) == len(set(notes))
 
 
+def test_where_all_are_refused_the_first_says_why(offsim):
+    table = offsim("tune", "docs/examples/tiny-llama.yaml", "--over", "tensor_model_parallel_size=3|5").stdout
+    assert "none of them fits" not in table
+    reason = " ".join(table[table.index("refused   all"):].split())
+    assert "world_size is 1; it must be divisible by tensor_model_parallel_size (3)" in reason
+
+
+def test_a_value_that_its_key_does_not_take(offsim):
+    done = offsim("tune", "docs/examples/tiny-llama.yaml", "--over", "tensor_model_parallel_size=1,2")
+    assert 'tensor_model_parallel_size is "1,2"; a whole number is needed here' in one_error(done, status=2)
+
+
 def test_nothing_fits(offsim):
     found = tune(offsim, LAYER, "--gpu-memory", 0.25)
     assert found["best"] == [] and found["why"] is None
