@@ -190,15 +190,17 @@ static void let_go(lowering *l, region_id id)
                   l->e.region_entry[id] + closed_over);
 }
 
-/* The chunk keeps the input that it has received, and its gradient, anyway (frames.h). */
-static void leave_input(lowering *l, tensor_id input, uint32_t layer)
+/* Input `i` of the region, as autograd has saved it: a region inside may have read the same tensor from
+ * a slot of its own. The chunk keeps the input that it has received, and its gradient, anyway (frames.h). */
+static void leave_input(lowering *l, region_id id, uint32_t i, uint32_t layer)
 {
   emitter *e = &l->e;
   const graph *g = e->graph;
+  tensor_id input = g->regions.items[id].inputs[i];
   place_id gradient = e->gradient[lower_gradient_key(g, input)];
   bool received = g->input != 0 && tensor_storage(g, input) == tensor_storage(g, g->input);
   if (gradient == 0 || received) return;
-  lower_instruction(e, I_LEAVE, e->where[tensor_storage(g, input)], layer);
+  lower_instruction(e, I_LEAVE, e->program->entry_places.items[e->region_entry[id] + i], layer);
   lower_instruction(e, I_LEAVE, gradient, layer);
 }
 
@@ -213,7 +215,7 @@ static void leave_inputs(lowering *l, region_id id)
     if (g->items.items[i].kind == ITEM_NODE)
       leaves = g->nodes.items[g->items.items[i].index].leaves_graph;
   for (uint32_t i = 0; leaves != 0 && i < NODE_INPUTS && inputs[i] != 0; i++)
-    leave_input(l, inputs[i], leaves - 1);
+    leave_input(l, id, i, leaves - 1);
 }
 
 /* The backward of torch.utils.checkpoint's autograd function runs autograd inside: it keeps its

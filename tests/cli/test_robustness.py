@@ -17,6 +17,8 @@ MLA = ["multi_latent_attention=true", "group_query_attention=false"]
 RECOMPUTED = {
     "norm before a recomputed MoE layer": [*EXPERTS, "recompute_modules=moe,layernorm",
                                            "offload_modules=attn_norm,mlp_norm"],
+    "shared experts in a recomputed MoE layer": [*EXPERTS, "moe_shared_expert_intermediate_size=1024",
+                                                 "recompute_modules=moe,shared_experts"],
     "up-projection before recomputed attention": [*MLA, "recompute_modules=mla_up_proj,core_attn"],
     "all of both": [*EXPERTS, *MLA,
                     "recompute_modules=mla_up_proj,core_attn,layernorm,moe_act,shared_experts"],

@@ -48,6 +48,15 @@ def test_left_out_choices_are_counted_once(offsim, dispatcher):
     assert again["left_out_choices"] == plain["left_out_choices"]
 
 
+@pytest.mark.parametrize("dispatcher", [ALL_TO_ALL, ["moe_token_dispatcher_type=allgather"], FLEX["deepep"]],
+                         ids=["alltoall", "allgather", "deepep"])
+def test_a_checkpoint_in_a_checkpoint_of_the_same_input(offsim, dispatcher):
+    shared = [*dispatcher, "moe_shared_expert_intermediate_size=32"]
+    nested = run(offsim, *shared, "recompute_granularity=selective", "recompute_modules=[moe,shared_experts]")
+    assert nested["steps"] == run(offsim, *shared)["steps"]
+    assert nested["device_peak_bytes"] == nested["plan_peak_bytes"]
+
+
 def test_interleavings_agree(offsim):
     done = offsim("run", "--on", "ref", "--steps", 2, "--interleavings", 5, "--json",
                   *sets(*EXPERTS, *FLEX["hybridep"]), LLAMA, check=0)
