@@ -21,6 +21,7 @@ static const struct {
   { "compute_environment", "Accelerate", NULL, BY_HF },
   { "pipe_parallel_size", "GPT-NeoX", NULL, BY_NAME },
   { "pipe-parallel-size", "GPT-NeoX", NULL, BY_NAME },
+  { "rerun_state_machine", "Megatron Bridge", NULL, BY_NAME },
   { "exp_manager", "NeMo", NULL, BY_NAME },
   { "policy", "NeMo RL", NULL, BY_NAME },
   { "modules", "Primus", NULL,

@@ -154,6 +154,7 @@ def test_another_kind_of_file(arguments, expected, offsim_san):
     ("stage: sft\nper_device_train_batch_size: 1\n", "a Hugging Face trainer", "implementation=hf"),
     ("compute_environment: LOCAL_MACHINE\n", "Accelerate", "implementation=hf"),
     ("pipe_parallel_size: 1\nnum_layers: 12\nhidden_size: 768\n", "GPT-NeoX", "by Megatron-LM's names"),
+    ("model:\n  num_layers: 2\nrerun_state_machine:\n  rerun_mode: disabled\n", "Megatron Bridge", "by Megatron-LM's names"),
     ("modules:\n  pre_trainer:\n    framework: megatron\n", "Primus", "pre_trainer.yaml"),
     ("defaults:\n  - train: 7b\n", "Hydra", "the file with the options"),
 ])
