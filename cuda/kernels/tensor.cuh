@@ -16,10 +16,7 @@ typedef exec_tensor tensor;
 
 static inline int64_t elements_of(const tensor &t)
 {
-  int64_t elements = 1;
-  for (int d = 0; d < t.rank; d++)
-    elements *= t.shape[d];
-  return elements;
+  return exec_elements(&t);
 }
 
 /* The place of element `i`, in elements from `data`. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/units.h"
 #include "sim/exec/runs.h"
 
 enum { WORD_BITS = 64 };
@@ -44,17 +45,12 @@ static uint64_t mask_of(int64_t from, int64_t to)
   return below & ~((UINT64_C(1) << from) - 1);
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-  return a < b ? a : b;
-}
-
 void shadow_mark(shadow *s, int64_t from, int64_t bytes)
 {
   assert(from >= 0 && bytes >= 0 && from + bytes <= s->bytes);
   if (s->set == s->bytes) return;
   for (int64_t at = from, end = from + bytes; at < end;) {
-    int64_t word = at / WORD_BITS, stop = least(end, (word + 1) * WORD_BITS);
+    int64_t word = at / WORD_BITS, stop = min_i64(end, (word + 1) * WORD_BITS);
     uint64_t more = mask_of(at % WORD_BITS, stop - word * WORD_BITS) & ~s->bits[word];
     s->bits[word] |= more;
     s->set += __builtin_popcountll(more);
@@ -69,7 +65,7 @@ static int64_t first_unwritten(const shadow *s, int64_t from, int64_t bytes)
   assert(from >= 0 && bytes >= 0 && from + bytes <= s->bytes);
   if (s->set == s->bytes) return -1;
   for (int64_t at = from, end = from + bytes; at < end;) {
-    int64_t word = at / WORD_BITS, stop = least(end, (word + 1) * WORD_BITS);
+    int64_t word = at / WORD_BITS, stop = min_i64(end, (word + 1) * WORD_BITS);
     uint64_t missing = mask_of(at % WORD_BITS, stop - word * WORD_BITS) & ~s->bits[word];
     if (missing != 0) return word * WORD_BITS + __builtin_ctzll(missing);
     at = stop;

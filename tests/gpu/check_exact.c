@@ -49,19 +49,11 @@ static int64_t place_of(const exec_tensor *t, int64_t i)
   return place;
 }
 
-static int64_t elements_of(const exec_tensor *t)
-{
-  int64_t elements = 1;
-  for (int d = 0; d < t->rank; d++)
-    elements *= t->shape[d];
-  return elements;
-}
-
 /* The element of `t` that has the byte, -1: none. */
 static int64_t element_at(const exec_tensor *t, const unsigned char *byte)
 {
   int64_t size = dtype_bytes((dtype)t->type);
-  for (int64_t i = 0; i < elements_of(t); i++) {
+  for (int64_t i = 0; i < exec_elements(t); i++) {
     const unsigned char *first = (const unsigned char *)t->data + place_of(t, i) * size;
     if (byte >= first && byte < first + size) return i;
   }

@@ -62,14 +62,6 @@ static piece piece_at(const exec_call *c, int64_t read_from, int64_t write_from,
 
 /* ---- operands in one place ------------------------------------------------------------------ */
 
-static bool is_contiguous(const tensor &t)
-{
-  int64_t next = 1;
-  for (int d = t.rank; d-- > 0; next *= t.shape[d])
-    if (t.shape[d] != 1 && t.strides[d] != next) return false;
-  return true;
-}
-
 static bool same_strides(const tensor &a, const tensor &b)
 {
   bool same = a.rank == b.rank;
@@ -85,7 +77,8 @@ static bool in_place(const tensor &from, int64_t first_from, const tensor &to, i
 {
   int64_t size = dtype_bytes((dtype)from.type);
   int64_t apart = first_from + shift - first_to; /* elements of `to` before the first of `from` */
-  bool alike = (is_contiguous(from) && is_contiguous(to)) || (apart == 0 && same_strides(from, to));
+  bool alike = (exec_is_contiguous(&from) && exec_is_contiguous(&to)) ||
+               (apart == 0 && same_strides(from, to));
   return from.type == to.type && alike &&
          (const char *)from.data == (const char *)to.data + apart * size;
 }

@@ -32,14 +32,6 @@ extern "C" void EXACT(fill)(cuda_call *c)
     fill(c, write_of(c->of, w), c->of->call->scalars[0]);
 }
 
-static bool is_row(const tensor &t)
-{
-  int64_t next = 1;
-  for (int d = t.rank; d-- > 0; next *= t.shape[d])
-    if (t.shape[d] != 1 && t.strides[d] != next) return false;
-  return true;
-}
-
 /* As copy_run, between rows. The types are known here, so that the host's loop has no branch: it
  * makes a model's weights from their main parameters. */
 static void copy_fp32_to_bf16(cuda_call *c, const float *from, uint16_t *to, int64_t count)
@@ -51,7 +43,8 @@ static void copy_fp32_to_bf16(cuda_call *c, const float *from, uint16_t *to, int
 /* `count` elements from `i` and from `k` on. */
 static void copy_run(cuda_call *c, tensor from, int64_t i, tensor to, int64_t k, int64_t count)
 {
-  if (from.type == DTYPE_FP32 && to.type == DTYPE_BF16 && is_row(from) && is_row(to)) {
+  if (from.type == DTYPE_FP32 && to.type == DTYPE_BF16 && exec_is_contiguous(&from) &&
+      exec_is_contiguous(&to)) {
     copy_fp32_to_bf16(c, (const float *)from.data + i, (uint16_t *)to.data + k, count);
     return;
   }

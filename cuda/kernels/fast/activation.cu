@@ -66,11 +66,6 @@ __global__ void __launch_bounds__(ACTIVATION_THREADS) backward_kernel(activation
   if (a.gated) store<V>(a.out, to + a.outputs + column, second);
 }
 
-static bool rows_suit(const tensor &t, int64_t rows, int64_t columns, int v, layout *l)
-{
-  return is_number(t) && elements_of(t) == rows * columns && layout_of(t, columns, v, l);
-}
-
 /* Of one that has `outputs` and, in two operands, rows of inputs. */
 static bool activation_of(const exec_call *c, const tensor &outputs, const tensor &x,
                           const tensor &other, const tensor *bias, int *v, activation *a)

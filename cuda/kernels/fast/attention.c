@@ -2,6 +2,7 @@
 #include "cuda/kernels/fast/attention_cudnn.h"
 #include "cuda/kernels/fast/attention_own.h"
 #include "cuda/kernels/fast/functions.h"
+#include "sim/base/units.h"
 
 enum { ATTENTION_STATES = 2 }; /* writes after output and log sums */
 
@@ -22,11 +23,6 @@ bool fast_suits_attention_backward(const exec_call *c)
   return attention_backward_shape(c, &a) && suits(&a);
 }
 
-static int64_t most(int64_t a, int64_t b)
-{
-  return a > b ? a : b;
-}
-
 int64_t fast_scratch_attention_forward(const exec_call *c)
 {
   attention_shape a;
@@ -37,7 +33,7 @@ int64_t fast_scratch_attention_backward(const exec_call *c)
 {
   attention_shape a;
   if (!attention_backward_shape(c, &a)) return 0;
-  return most(attention_cudnn_scratch(&a, true), attention_own_backward_scratch(&a));
+  return max_i64(attention_cudnn_scratch(&a, true), attention_own_backward_scratch(&a));
 }
 
 void fast_attention_forward(cuda_call *c)

@@ -16,7 +16,7 @@ struct maxima {
   {
     int64_t tokens = c->call->dims[0], vocab = c->call->dims[1];
     const tensor *in[1] = { &c->reads[0] };
-    if (!row_numbers(c->writes[1], tokens, &r->largest)) return 0;
+    if (!numbers_suit(c->writes[1], tokens, &r->largest)) return 0;
     return row_pass_operands<1>(in, &c->writes[0], tokens, vocab, o);
   }
   __device__ void begin(state *s, uint32_t) const
@@ -54,11 +54,11 @@ struct sums {
     int64_t tokens = c->call->dims[0], vocab = c->call->dims[1];
     const tensor *in[1] = { &c->reads[0] };
     if (!own_labels_of(c, c->reads[1], &r->labels) ||
-        !row_numbers(c->reads[2], tokens, &r->largest) ||
-        !row_indices(c->writes[1], tokens, &r->mask) ||
-        !row_indices(c->writes[2], tokens, &r->columns) ||
-        !row_numbers(c->writes[3], tokens, &r->predicted) ||
-        !row_numbers(c->writes[4], tokens, &r->sum))
+        !numbers_suit(c->reads[2], tokens, &r->largest) ||
+        !indices_suit(c->writes[1], tokens, &r->mask) ||
+        !indices_suit(c->writes[2], tokens, &r->columns) ||
+        !numbers_suit(c->writes[3], tokens, &r->predicted) ||
+        !numbers_suit(c->writes[4], tokens, &r->sum))
       return 0;
     return row_pass_operands<1>(in, &c->writes[0], tokens, vocab, o);
   }
@@ -106,9 +106,9 @@ struct loss {
   {
     int64_t tokens = c->call->dims[0], vocab = c->call->dims[1];
     const tensor *in[1] = { &c->reads[0] };
-    if (!row_numbers(c->reads[1], tokens, &r->sum) ||
-        !row_numbers(c->reads[2], tokens, &r->predicted) ||
-        !row_numbers(c->writes[0], tokens, &r->losses))
+    if (!numbers_suit(c->reads[1], tokens, &r->sum) ||
+        !numbers_suit(c->reads[2], tokens, &r->predicted) ||
+        !numbers_suit(c->writes[0], tokens, &r->losses))
       return 0;
     return row_pass_operands<1>(in, &c->writes[1], tokens, vocab, o);
   }
@@ -144,8 +144,9 @@ struct gradient {
   {
     int64_t tokens = c->call->dims[0], vocab = c->call->dims[1];
     const tensor *in[1] = { &c->reads[1] };
-    if (!row_numbers(c->reads[0], tokens, &r->gy) || !row_indices(c->reads[2], tokens, &r->mask) ||
-        !row_indices(c->reads[3], tokens, &r->labels))
+    if (!numbers_suit(c->reads[0], tokens, &r->gy) ||
+        !indices_suit(c->reads[2], tokens, &r->mask) ||
+        !indices_suit(c->reads[3], tokens, &r->labels))
       return 0;
     return row_pass_operands<1>(in, &c->writes[0], tokens, vocab, o);
   }
@@ -177,7 +178,7 @@ struct scaled_rows {
   static int of(const exec_call *c, scaled_rows *r, row_operands<1> *o)
   {
     const tensor *in[1] = { &c->reads[1] };
-    if (!row_numbers(c->reads[0], c->call->dims[0], &r->factors)) return 0;
+    if (!numbers_suit(c->reads[0], c->call->dims[0], &r->factors)) return 0;
     return row_pass_operands<1>(in, &c->writes[0], c->call->dims[0], c->call->dims[1], o);
   }
   __device__ void begin(state *s, uint32_t row) const

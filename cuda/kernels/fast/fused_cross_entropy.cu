@@ -72,7 +72,7 @@ struct fused {
     int64_t each = tokens * ROW_NUMBERS;
     if (!own_labels_of(c, c->reads[1], &r->labels) || !is_number(numbers) || each == 0 ||
         elements_of(numbers) % each != 0 || !layout_of(numbers, ROW_NUMBERS, 1, &r->numbers) ||
-        !row_numbers(c->writes[0], tokens, &r->losses))
+        !numbers_suit(c->writes[0], tokens, &r->losses))
       return 0;
     r->parts = (int32_t)(elements_of(numbers) / each);
     r->tokens = (uint32_t)tokens;

@@ -21,7 +21,7 @@ static inline bool own_labels_of(const exec_call *c, const tensor &t, own_labels
 {
   l->columns = (int32_t)c->call->dims[1];
   l->first = c->call->dims[1] * c->rank->group[GROUP_TP].index;
-  return row_indices(t, c->call->dims[0], &l->labels);
+  return indices_suit(t, c->call->dims[0], &l->labels);
 }
 
 /* A call's label that is `ignored` counts for nothing. */
@@ -29,7 +29,7 @@ static inline bool all_labels_of(const exec_call *c, const tensor &t, own_labels
 {
   l->columns = (int32_t)c->call->dims[1];
   l->first = 0;
-  return row_indices(t, c->call->dims[0], &l->labels) &&
+  return indices_suit(t, c->call->dims[0], &l->labels) &&
          (c->call->scalars[0] < 0 || c->call->scalars[0] >= (double)c->call->dims[1]);
 }
 

@@ -59,10 +59,7 @@ static __device__ inline int64_t place_of(const layout &l, uint32_t i)
 
 static inline int64_t elements_of(const tensor &t)
 {
-  int64_t elements = 1;
-  for (int d = 0; d < t.rank; d++)
-    elements *= t.shape[d];
-  return elements;
+  return exec_elements(&t);
 }
 
 static inline int64_t size_of(const tensor &t)
@@ -124,6 +121,24 @@ static inline bool layout_of(const tensor &t, int64_t unit, int64_t vector, layo
     l->stride[l->rank++] = step;
   }
   return true;
+}
+
+/* `rows` units of `columns` numbers, read `vector` at a time. */
+static inline bool rows_suit(const tensor &t, int64_t rows, int64_t columns, int64_t vector,
+                             layout *l)
+{
+  return is_number(t) && elements_of(t) == rows * columns && layout_of(t, columns, vector, l);
+}
+
+/* One number, or index, at a time. */
+static inline bool numbers_suit(const tensor &t, int64_t count, layout *l)
+{
+  return rows_suit(t, count, 1, 1, l);
+}
+
+static inline bool indices_suit(const tensor &t, int64_t count, layout *l)
+{
+  return is_index(t) && elements_of(t) == count && layout_of(t, 1, 1, l);
 }
 
 /* ---- vectors --------------------------------------------------------------------------------- */

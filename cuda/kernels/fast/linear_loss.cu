@@ -15,16 +15,16 @@ static bool losses_of(const exec_call *c, loss_operands *o)
 {
   const tensor *in = c->reads, *out = c->writes;
   int64_t tokens = c->call->dims[0];
-  return row_indices(in[2], tokens, &o->labels) && row_numbers(out[0], tokens, &o->losses) &&
-         row_numbers(out[1], tokens, &o->maxima) && row_numbers(out[2], tokens, &o->sums);
+  return indices_suit(in[2], tokens, &o->labels) && numbers_suit(out[0], tokens, &o->losses) &&
+         numbers_suit(out[1], tokens, &o->maxima) && numbers_suit(out[2], tokens, &o->sums);
 }
 
 static bool gradients_of(const exec_call *c, loss_operands *o)
 {
   const tensor *in = c->reads, *out = c->writes;
   int64_t tokens = c->call->dims[0], vocab = c->call->dims[1];
-  return row_numbers(in[2], tokens, &o->gy) && row_indices(in[3], tokens, &o->labels) &&
-         row_numbers(in[4], tokens, &o->maxima) && row_numbers(in[5], tokens, &o->sums) &&
+  return numbers_suit(in[2], tokens, &o->gy) && indices_suit(in[3], tokens, &o->labels) &&
+         numbers_suit(in[4], tokens, &o->maxima) && numbers_suit(in[5], tokens, &o->sums) &&
          is_number(out[0]) && layout_of(out[0], vocab, 1, &o->gradient);
 }
 

@@ -91,9 +91,9 @@ struct log_probs {
     const tensor *in[1] = { &c->reads[0] };
     int64_t tokens = c->call->dims[0];
     if (!all_labels_of(c, c->reads[1], &r->labels) ||
-        !row_numbers(c->writes[0], tokens, &r->loss) ||
-        !row_numbers(c->writes[1], tokens, &r->all) ||
-        !row_numbers(c->writes[2], tokens, &r->penalty))
+        !numbers_suit(c->writes[0], tokens, &r->loss) ||
+        !numbers_suit(c->writes[1], tokens, &r->all) ||
+        !numbers_suit(c->writes[2], tokens, &r->penalty))
       return 0;
     return row_pass_operands<1>(in, NULL, tokens, c->call->dims[1], o);
   }
@@ -143,8 +143,8 @@ struct log_probs_gradient {
   {
     const tensor *in[1] = { &c->reads[1] };
     int64_t tokens = c->call->dims[0];
-    if (!all_labels_of(c, c->reads[3], &r->labels) || !row_numbers(c->reads[0], tokens, &r->gy) ||
-        !row_numbers(c->reads[2], tokens, &r->all))
+    if (!all_labels_of(c, c->reads[3], &r->labels) || !numbers_suit(c->reads[0], tokens, &r->gy) ||
+        !numbers_suit(c->reads[2], tokens, &r->all))
       return 0;
     return row_pass_operands<1>(in, &c->writes[0], tokens, c->call->dims[1], o);
   }

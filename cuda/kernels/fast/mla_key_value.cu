@@ -78,11 +78,6 @@ __global__ void mla_shared_kernel(const __grid_constant__ mla_call m)
   store_pairs(m.rotary, to, sum, sum + PAIRS);
 }
 
-static bool rows_suit(const tensor &t, int64_t rows, int64_t width, layout *l)
-{
-  return is_number(t) && elements_of(t) == rows * width && layout_of(t, width, PAIRS, l);
-}
-
 static bool mla_of(const exec_call *c, bool backward, rotation *r, mla_call *m)
 {
   const tensor *kv = backward ? &c->writes[0] : &c->reads[0];
@@ -117,8 +112,8 @@ static bool mla_of(const exec_call *c, bool backward, rotation *r, mla_call *m)
   }
   return fast_copy_pair_suits(&m->key_from, &m->key_to) &&
          fast_copy_pair_suits(&m->value_from, &m->value_to) &&
-         rows_suit(*keys, rows, own + r->dim, &m->keys) &&
-         rows_suit(*rotary, r->tokens, r->dim, &m->rotary);
+         rows_suit(*keys, rows, own + r->dim, PAIRS, &m->keys) &&
+         rows_suit(*rotary, r->tokens, r->dim, PAIRS, &m->rotary);
 }
 
 static int64_t scratch(const exec_call *c)

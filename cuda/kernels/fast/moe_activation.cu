@@ -69,16 +69,6 @@ __global__ void __launch_bounds__(ROWS_MOST_THREADS) weigh_back_kernel(weighted 
   if (there && lane == 0 && w.has_gp) store_one(w.gp, place_of(w.gp, row), sum);
 }
 
-static bool rows_suit(const tensor &t, int64_t rows, int64_t columns, int v, layout *l)
-{
-  return is_number(t) && elements_of(t) == rows * columns && layout_of(t, columns, v, l);
-}
-
-static bool numbers_suit(const tensor &t, int64_t rows, layout *l)
-{
-  return is_number(t) && elements_of(t) == rows && layout_of(t, 1, 1, l);
-}
-
 /* Of results [rows, f]: what forward writes and backward reads. */
 static bool weighted_of(const exec_call *c, const tensor &results, const tensor &x,
                         const tensor &other, int *v, weighted *w)

@@ -60,14 +60,4 @@ static inline router router_of(const exec_call *c, int32_t k, int first)
   return r;
 }
 
-static inline bool numbers_suit(const tensor &t, int64_t elements, layout *l)
-{
-  return is_number(t) && elements_of(t) == elements && layout_of(t, 1, 1, l);
-}
-
-static inline bool indices_suit(const tensor &t, int64_t elements, layout *l)
-{
-  return is_index(t) && elements_of(t) == elements && layout_of(t, 1, 1, l);
-}
-
 #endif

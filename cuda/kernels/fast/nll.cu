@@ -42,8 +42,8 @@ static bool nll_of(const exec_call *c, nll *n)
   n->tokens = (uint32_t)tokens;
   return tokens > 0 && tokens < INT32_MAX && is_number(c->reads[0]) &&
          elements_of(c->reads[0]) == tokens * vocab && layout_of(c->reads[0], vocab, 1, &n->rows) &&
-         all_labels_of(c, c->reads[1], &n->labels) && row_numbers(c->writes[0], 1, &n->loss) &&
-         row_numbers(c->writes[1], 1, &n->counted);
+         all_labels_of(c, c->reads[1], &n->labels) && numbers_suit(c->writes[0], 1, &n->loss) &&
+         numbers_suit(c->writes[1], 1, &n->counted);
 }
 
 KERNEL_SUITS(nll_forward)

@@ -78,11 +78,11 @@ static bool forward_of(const exec_call *c, bool centres, int *v, norm_forward *n
   n->keeps_rstd = c->write_count > 1;
   n->keeps_mean = centres && c->write_count > 2;
   n->beta = n->rstd = n->mean = layout{};
-  return norm_rows(*x, rows, h, *v, &n->x) && norm_rows(*y, rows, h, *v, &n->y) &&
-         norm_rows(c->reads[1], 1, h, *v, &n->gamma) &&
-         (!centres || norm_rows(c->reads[2], 1, h, *v, &n->beta)) &&
-         (!n->keeps_rstd || norm_rows(c->writes[1], rows, 1, 1, &n->rstd)) &&
-         (!n->keeps_mean || norm_rows(c->writes[2], rows, 1, 1, &n->mean));
+  return rows_suit(*x, rows, h, *v, &n->x) && rows_suit(*y, rows, h, *v, &n->y) &&
+         rows_suit(c->reads[1], 1, h, *v, &n->gamma) &&
+         (!centres || rows_suit(c->reads[2], 1, h, *v, &n->beta)) &&
+         (!n->keeps_rstd || rows_suit(c->writes[1], rows, 1, 1, &n->rstd)) &&
+         (!n->keeps_mean || rows_suit(c->writes[2], rows, 1, 1, &n->mean));
 }
 
 template <class T, bool CENTRES> static void launch(cuda_call *c, const norm_forward &n)

@@ -11,10 +11,4 @@ static inline int64_t norm_most_columns(int v)
   return (int64_t)ROWS_MOST_THREADS * NORM_MOST_EACH * v;
 }
 
-/* `rows` units of `columns` elements, read `v` at a time. */
-static inline bool norm_rows(const tensor &t, int64_t rows, int64_t columns, int v, layout *l)
-{
-  return is_number(t) && elements_of(t) == rows * columns && layout_of(t, columns, v, l);
-}
-
 #endif

@@ -195,10 +195,10 @@ static bool backward_of(const exec_call *c, bool centres, norm_backward *n)
   n->mean = layout{};
   for (uint32_t i = 1; i < c->write_count; i++)
     if (!is_number(c->writes[i]) || !is_contiguous(c->writes[i])) return false;
-  return norm_rows(*gy, rows, h, v, &n->gy) && norm_rows(*x, rows, h, v, &n->x) &&
-         norm_rows(c->writes[0], rows, h, v, &n->gx) && norm_rows(*gamma, 1, h, v, &n->gamma) &&
-         norm_rows(c->reads[2], rows, 1, 1, &n->rstd) &&
-         (!centres || norm_rows(c->reads[3], rows, 1, 1, &n->mean));
+  return rows_suit(*gy, rows, h, v, &n->gy) && rows_suit(*x, rows, h, v, &n->x) &&
+         rows_suit(c->writes[0], rows, h, v, &n->gx) && rows_suit(*gamma, 1, h, v, &n->gamma) &&
+         rows_suit(c->reads[2], rows, 1, 1, &n->rstd) &&
+         (!centres || rows_suit(c->reads[3], rows, 1, 1, &n->mean));
 }
 
 static int64_t scratch(const exec_call *c, bool centres)

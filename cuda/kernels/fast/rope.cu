@@ -52,11 +52,6 @@ __global__ void __launch_bounds__(ROPE_THREADS) rope_kernel(rope_call r)
   }
 }
 
-static bool rows_suit(const tensor &t, int64_t rows, int64_t width, layout *l)
-{
-  return is_number(t) && elements_of(t) == rows * width && layout_of(t, width, PAIRS, l);
-}
-
 static bool is_apart(const tensor &x, const tensor &y)
 {
   return x.data != y.data;
@@ -103,7 +98,7 @@ static bool rope_of(const exec_call *c, bool backward, rotation *turns, rope_cal
   r->before_neighbours = pairs == ROPE_PAIRS_NEIGHBOURS || (last && !backward);
   r->after_neighbours = pairs == ROPE_PAIRS_NEIGHBOURS || (last && backward);
   r->sign = backward ? -1.0f : 1.0f;
-  return rows_suit(*x, rows, width, &r->x) && rows_suit(*y, rows, width, &r->y);
+  return rows_suit(*x, rows, width, PAIRS, &r->x) && rows_suit(*y, rows, width, PAIRS, &r->y);
 }
 
 static bool kept_suits(const exec_call *c, const rotation *turns)

@@ -135,17 +135,6 @@ static void row_pass(cuda_call *c, int v, const row_operands<R::INPUTS> &o, cons
   launched(c);
 }
 
-/* Numbers, or indices, of rows: one each. */
-static inline bool row_numbers(const tensor &t, int64_t rows, layout *l)
-{
-  return is_number(t) && elements_of(t) == rows && layout_of(t, 1, 1, l);
-}
-
-static inline bool row_indices(const tensor &t, int64_t rows, layout *l)
-{
-  return is_index(t) && elements_of(t) == rows && layout_of(t, 1, 1, l);
-}
-
 /* ---- the largest and the sum of exponentials, on the way ------------------------------------- */
 
 struct exponentials {

@@ -35,9 +35,9 @@ struct some_losses {
     r->labels.columns = (int32_t)vocab;
     r->all = (uint32_t)all;
     r->counted = NULL;
-    if (!row_indices(c->reads[1], tokens, &r->labels.labels) || all >= INT32_MAX ||
-        !row_indices(c->reads[2], all, &r->all_labels) ||
-        !row_numbers(c->writes[1], tokens, &r->losses))
+    if (!indices_suit(c->reads[1], tokens, &r->labels.labels) || all >= INT32_MAX ||
+        !indices_suit(c->reads[2], all, &r->all_labels) ||
+        !numbers_suit(c->writes[1], tokens, &r->losses))
       return 0;
     return row_pass_operands<1>(in, &c->writes[0], tokens, vocab, o);
   }
