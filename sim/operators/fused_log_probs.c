@@ -17,11 +17,6 @@ typedef struct output_layer {
   ref x, weight, gx, gw; /* gradients: 0 where there is none */
 } output_layer;
 
-/* The tokens of a chunk. */
-typedef struct token_rows {
-  int64_t first, count;
-} token_rows;
-
 static ref of_chunk(emitter *e, const output_layer *l, const token_rows *r, const char *name,
                     dtype type)
 {
@@ -33,11 +28,6 @@ static ref rows_of(emitter *e, const output_layer *l, ref whole, const token_row
 {
   return emit_strided(e, whole, l->type, r->first * l->width, 2, (int64_t[]){ r->count, l->width },
                       NULL);
-}
-
-static ref numbers_of(emitter *e, ref whole, dtype type, const token_rows *r)
-{
-  return emit_strided(e, whole, type, r->first, 1, &r->count, NULL);
 }
 
 /* A kernel over a chunk's logits, into a new tensor. */
@@ -94,8 +84,8 @@ static void chunk_forward(emitter *e, const output_layer *l, const token_rows *r
          computed(e, l, r, "products", DTYPE_FP32, KERNEL_MULTIPLY,
                   (ref[]){ probabilities, logits, 0 }),
          sums);
-  emit_copy(e, l->type, r->count, sums, numbers_of(e, log_probs, l->type, r));
-  emit_copy(e, l->type, r->count, sums, numbers_of(e, entropies, l->type, r));
+  emit_copy(e, l->type, r->count, sums, emit_numbers_of_tokens(e, log_probs, l->type, r));
+  emit_copy(e, l->type, r->count, sums, emit_numbers_of_tokens(e, entropies, l->type, r));
   const ref locals[] = { logits, probabilities, logs, sums };
   for (size_t i = 0; i < sizeof locals / sizeof locals[0]; i++)
     emit_drop(e, locals[i]);
@@ -117,7 +107,7 @@ static chunk_gradient gradient_of(emitter *e, const output_layer *l, const token
   ref less = computed(e, l, r, "one_hot_less_probabilities", DTYPE_FP32, KERNEL_ADD,
                       (ref[]){ one_hot, probabilities, 0 });
   ref weighted = computed_rows(e, l, r, "weighted", KERNEL_WEIGHT_ROWS_FORWARD,
-                               (ref[]){ less, numbers_of(e, gy, l->type, r), 0 });
+                               (ref[]){ less, emit_numbers_of_tokens(e, gy, l->type, r), 0 });
   emit_drop(e, less);
   ref wide = computed(e, l, r, "logits_gradient_fp32", DTYPE_FP32, KERNEL_ADD_NUMBER,
                       (ref[]){ weighted, 0 });

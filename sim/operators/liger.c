@@ -64,22 +64,11 @@ typedef struct linear_loss {
   ref x, weight, labels, losses, gx, gw; /* gw: 0 for a frozen weight */
 } linear_loss;
 
-/* The tokens of a chunk. */
-typedef struct token_rows {
-  int64_t first, count;
-} token_rows;
-
 /* Some rows of x, or of its gradient. */
 static ref rows_of(emitter *e, const linear_loss *l, ref whole, const token_rows *r)
 {
   return emit_strided(e, whole, l->type, r->first * l->width, 2, (int64_t[]){ r->count, l->width },
                       NULL);
-}
-
-/* The chunk's part of a tensor with one number per token. */
-static ref numbers_of(emitter *e, ref whole, dtype type, const token_rows *r)
-{
-  return emit_strided(e, whole, type, r->first, 1, &r->count, NULL);
 }
 
 /* Writes the chunk's rows of the whole tensor. */
@@ -125,8 +114,8 @@ static ref one_chunk(emitter *e, const linear_loss *l, const token_rows *r, ref 
                               .type = l->type,
                               .dims = { r->count, l->vocabulary },
                               .bytes = LOSS_PASSES * bytes },
-              (ref[]){ logits, numbers_of(e, l->labels, DTYPE_INT64, r), l->labels, 0 },
-              (ref[]){ logits, numbers_of(e, l->losses, DTYPE_FP32, r), 0 });
+              (ref[]){ logits, emit_numbers_of_tokens(e, l->labels, DTYPE_INT64, r), l->labels, 0 },
+              (ref[]){ logits, emit_numbers_of_tokens(e, l->losses, DTYPE_FP32, r), 0 });
   input_gradient(e, l, r, logits);
   if (l->gw != 0) weight_gradient(e, l, r, logits);
   return logits;

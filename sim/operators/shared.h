@@ -47,6 +47,16 @@ void emit_norm(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t wid
 void emit_norm_backward(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
                         const ref *reads, ref gamma, const ref *writes);
 
+/* The tokens of a chunk; its part of a tensor with one number for each token. */
+typedef struct token_rows {
+  int64_t first, count;
+} token_rows;
+
+static inline ref emit_numbers_of_tokens(emitter *e, ref whole, dtype type, const token_rows *r)
+{
+  return emit_strided(e, whole, type, r->first, 1, &r->count, NULL);
+}
+
 /* The last tensor of a node's list. */
 tensor_id last_tensor(const tensor_id *list, uint32_t capacity);
 

@@ -9,21 +9,16 @@
 #include "sim/text/json_text.h"
 #include "traces/timing.h"
 
-enum { COPIES_SHOWN = 10, DIFFERENCES_SHOWN = 6, PPM_OF_PERCENT = 10000 };
+enum { COPIES_SHOWN = 10, DIFFERENCES_SHOWN = 6 };
 
 static const char *const sides[SIDES] = { "predicted", "measured" };
 static const char *const measure_names[REAL_MEASURES] = { "allocated", "active", "reserved" };
 
 /* ==== for people ==== */
 
-static const char *percent(arena *a, int64_t ppm)
+static const char *error_of(arena *a, int64_t predicted, int64_t measured)
 {
-  return figure(a, ppm, PPM_OF_PERCENT, 2);
-}
-
-static const char *error_text(arena *a, int64_t predicted, int64_t measured)
-{
-  return predicted < 0 || measured <= 0 ? "-" : percent(a, error_ppm(predicted, measured));
+  return predicted < 0 || measured <= 0 ? "-" : figure_ppm(a, error_ppm(predicted, measured));
 }
 
 static const char *milliseconds(arena *a, int64_t ps)
@@ -78,7 +73,7 @@ static void print_head(const real_comparison *c, FILE *out, arena *a)
     fprintf(out, "step       predicted %s ms, measured %s ms%s: %s %%\n",
             milliseconds(a, c->step_ps[SIDE_PREDICTED]), milliseconds(a, c->step_ps[SIDE_MEASURED]),
             c->measured.step_ns > 0 ? "" : " under the profiler",
-            error_text(a, c->step_ps[SIDE_PREDICTED], c->step_ps[SIDE_MEASURED]));
+            error_of(a, c->step_ps[SIDE_PREDICTED], c->step_ps[SIDE_MEASURED]));
   print_speed(c, out);
   if (c->same_passes)
     fprintf(out, "passes     %" PRIu32 " forward and backward, in the same order\n", c->pass_count);
@@ -242,7 +237,7 @@ static void put_time(grid *g, uint32_t row, const char *name, const int64_t ps[S
   cells[T_NAME] = name;
   cells[T_PREDICTED] = milliseconds(a, ps[SIDE_PREDICTED]);
   cells[T_MEASURED] = milliseconds(a, ps[SIDE_MEASURED]);
-  cells[T_ERROR] = error_text(a, ps[SIDE_PREDICTED], ps[SIDE_MEASURED]);
+  cells[T_ERROR] = error_of(a, ps[SIDE_PREDICTED], ps[SIDE_MEASURED]);
 }
 
 static void set_columns(grid *g, const char *unit, const char *last, const char *below)
@@ -340,7 +335,7 @@ static void print_ratio(const real_comparison *c, FILE *out, arena *a)
   for (int side = 0; side < SIDES; side++)
     if (real_ratio_ppm(c, side, &ppm))
       fprintf(out, "; %s %s MiB, R %s %%", sides[side], mebibytes(a, c->saving_bytes[side]),
-              percent(a, ppm));
+              figure_ppm(a, ppm));
   fputs(c->measured.without_peak_bytes >= 0 || c->saving_bytes[SIDE_MEASURED] < 0
             ? "\n"
             : " (below the predicted peak without offload)\n",

@@ -30,6 +30,11 @@ const char *figure_percent(arena *a, int64_t part, int64_t whole, int decimals)
   return figure(a, part < 0 ? -millionths : millionths, 1000000, decimals);
 }
 
+const char *figure_ppm(arena *a, int64_t ppm)
+{
+  return figure(a, ppm, 10000, 2);
+}
+
 const char *figure_mfu(arena *a, int64_t millionths)
 {
   return figure_percent(a, millionths, millionths < 0 ? 0 : 1000000, 1);

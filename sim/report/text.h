@@ -20,6 +20,9 @@ const char *figure(arena *a, int64_t value, int64_t unit, int decimals);
 /* 100 part / whole; "-" of nothing. */
 const char *figure_percent(arena *a, int64_t part, int64_t whole, int decimals);
 
+/* Millionths as percent with two decimals. */
+const char *figure_ppm(arena *a, int64_t ppm);
+
 /* Of sim/predict/throughput.h, in percent; "-" where it is not known. */
 const char *figure_mfu(arena *a, int64_t millionths);
 

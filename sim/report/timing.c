@@ -7,20 +7,13 @@
 #include "sim/report/traces.h"
 #include "sim/text/json_text.h"
 
-enum { PPM = 10000 }; /* of a percent */
-
 /* ==== for people ==== */
 
 /* ---- tables ---- */
 
-static const char *percent(arena *a, int64_t ppm)
-{
-  return figure(a, ppm, PPM, 2);
-}
-
 static const char *error_of(arena *a, int64_t predicted, int64_t measured)
 {
-  return predicted < 0 || measured <= 0 ? "-" : percent(a, error_ppm(predicted, measured));
+  return predicted < 0 || measured <= 0 ? "-" : figure_ppm(a, error_ppm(predicted, measured));
 }
 
 static void set_head(grid *g, uint32_t column, const char *above, const char *below)
@@ -41,8 +34,8 @@ static void print_steps(const timings *r, FILE *out, arena *a)
   if (r->without == NULL) return;
   int64_t overhead[] = { timing_overhead_ppm(r, PREDICTED), timing_overhead_ppm(r, MEASURED) };
   fprintf(out, "overhead   predicted %s %%, measured %s %%: %s percentage points\n",
-          percent(a, overhead[PREDICTED]), percent(a, overhead[MEASURED]),
-          percent(a, overhead[PREDICTED] - overhead[MEASURED]));
+          figure_ppm(a, overhead[PREDICTED]), figure_ppm(a, overhead[MEASURED]),
+          figure_ppm(a, overhead[PREDICTED] - overhead[MEASURED]));
 }
 
 enum { M_RANK, M_REQUESTED, M_LIVE = 4, M_RESERVED = 7, M_COLUMNS = 10 };
@@ -188,8 +181,8 @@ static void print_classes(const timing *t, FILE *out, arena *a)
     cells[T_PREDICTED] = figure(a, c->total_ps[PREDICTED], PS_PER_MS, 3);
     cells[T_MEASURED] = figure(a, c->total_ps[MEASURED], PS_PER_MS, 3);
     cells[T_ERROR] = error_of(a, c->total_ps[PREDICTED], c->total_ps[MEASURED]);
-    cells[T_MEDIAN] = percent(a, c->median_error_ppm);
-    cells[T_P95] = percent(a, c->p95_error_ppm);
+    cells[T_MEDIAN] = figure_ppm(a, c->median_error_ppm);
+    cells[T_P95] = figure_ppm(a, c->p95_error_ppm);
   }
   fputs("\nTime of ops, those that take longest first\n", out);
   grid_print(&g, out);

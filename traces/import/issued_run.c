@@ -140,13 +140,6 @@ static int64_t event_of(taker *t, uint64_t handle)
 
 /* ---- memory ---- */
 
-static bool is_over(const void *context, const use *u)
-{
-  (void)context;
-  (void)u;
-  return true;
-}
-
 static bool take_alloc(taker *t, const issued_row *row)
 {
   uint64_t begin = row->word[0], bytes = row->word[1];
@@ -156,7 +149,7 @@ static bool take_alloc(taker *t, const issued_row *row)
   const generation g = { .begin = begin,
                          .end = begin + bytes,
                          .space = (issued_space)row->word[2] };
-  memory_put(&t->spaces, &g, is_over, NULL);
+  memory_put(&t->spaces, &g, NULL, NULL);
   return true;
 }
 
@@ -196,15 +189,10 @@ static void take_host_wait(taker *t, const issued_row *row, real_span_kind kind)
   put(t, row, kind, "", kind == REAL_EVENT_DONE ? event_of(t, row->word[0]) : -1);
 }
 
-static bool is_on_stream(issued_kind kind)
-{
-  return (kind >= ISSUED_KERNEL && kind <= ISSUED_EVENT_WAIT) || kind == ISSUED_STREAM_DONE;
-}
-
 /* What is captured into a graph does not run now. */
 static bool take_row(taker *t, const issued_row *row)
 {
-  if (is_on_stream(row->kind)) {
+  if (issued_is_on_stream(row->kind)) {
     if (row->word[0] >= t->run->streams.count)
       return wrong_row(t, row, "of a stream that is not known before");
     if ((row->flags & ISSUED_CAPTURED) != 0) return true;

@@ -43,6 +43,12 @@ bool issued_next(issued_reader *r, issued_row *row);
 
 const char *issued_kind_name(issued_kind kind);
 
+/* Whether the first word of such rows is a stream. */
+static inline bool issued_is_on_stream(issued_kind kind)
+{
+  return (kind >= ISSUED_KERNEL && kind <= ISSUED_EVENT_WAIT) || kind == ISSUED_STREAM_DONE;
+}
+
 /* The text of a row ISSUED_NAME; without a NUL after it. */
 const char *issued_name(const issued_row *row, size_t *length);
 

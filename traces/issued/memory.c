@@ -180,8 +180,8 @@ uint32_t memory_put(memory *m, const generation *g, memory_is_over *is_over, con
   generation *made = memory_at(m, number);
   made->touches = made->spots = made->passages = made->past = made->first_set = MEMORY_NONE;
   made->pieces = 0;
-  for (uint32_t i = place_of(m, g->begin); i < m->pieces.count && m->pieces.items[i].begin < g->end;
-       i++)
+  for (uint32_t i = place_of(m, g->begin);
+       is_over != NULL && i < m->pieces.count && m->pieces.items[i].begin < g->end; i++)
     inherit(m, number, m->pieces.items[i].generation, is_over, context);
   cut_out(m, g->begin, g->end, number);
   return number;

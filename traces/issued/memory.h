@@ -101,7 +101,8 @@ typedef struct memory {
 void memory_init(memory *m);
 void memory_release(memory *m);
 
-/* Gives the bytes a new generation, whose past is what `is_over` does not know to be over. */
+/* Gives the bytes a new generation, whose past is what `is_over` does not know to be over; NULL: all is, as
+ * the driver orders its own memory. Returns its number. */
 typedef bool memory_is_over(const void *context, const use *u);
 uint32_t memory_put(memory *m, const generation *g, memory_is_over *is_over, const void *context);
 

@@ -320,14 +320,6 @@ static void take_on_stream(checker *c, const issued_row *row, uint32_t stream)
   }
 }
 
-/* The driver orders its own memory: what an allocation was before does not matter. */
-static bool all_is_over(const void *context, const use *u)
-{
-  (void)context;
-  (void)u;
-  return true;
-}
-
 static bool take_alloc(checker *c, const issued_row *row, input *in)
 {
   uint64_t begin = row->word[0], bytes = row->word[1];
@@ -338,7 +330,7 @@ static bool take_alloc(checker *c, const issued_row *row, input *in)
   const generation g = {
     .begin = begin, .end = begin + bytes, .row = c->row, .space = (issued_space)row->word[2]
   };
-  memory_put(&c->memory, &g, all_is_over, NULL);
+  memory_put(&c->memory, &g, NULL, NULL);
   return true;
 }
 
@@ -420,15 +412,10 @@ static bool take_stream(checker *c, const issued_row *row, input *in)
   return true;
 }
 
-static bool is_on_stream(issued_kind kind)
-{
-  return (kind >= ISSUED_KERNEL && kind <= ISSUED_EVENT_WAIT) || kind == ISSUED_STREAM_DONE;
-}
-
 static bool take_row(checker *c, const issued_row *row, input *in)
 {
   uint32_t stream = 0;
-  if (is_on_stream(row->kind)) {
+  if (issued_is_on_stream(row->kind)) {
     if (!stream_of(c, row, in, &stream)) return false;
     if ((row->flags & ISSUED_CAPTURED) != 0)
       c->races->captured++;
