@@ -396,9 +396,12 @@ static bool use_default(parameter *q, char operator_, bool null_counts)
   if (operator_ == '?') {
     const char *plain = plain_text(e, text);
     bool says = plain != NULL && *plain != '\0';
-    return end_run(e, q->s.at,
-                   arena_printf(e->a, "%s%s%.200s%s", shell_unset_advice(e, q->s.name),
-                                says ? " (" : "", says ? plain : "", says ? ")" : ""));
+    return end_run(
+        e, q->s.at,
+        arena_printf(e->a,
+                     "argument $%s is not given; --arg VALUE gives the script's arguments"
+                     "%s%.200s%s",
+                     q->s.name, says ? " (" : "", says ? plain : "", says ? ")" : ""));
   }
   assert(operator_ == '=');
   return set_scalar(e, q->s.name, text, q->s.at) && add_value(q->b, text, q->in_quotes);

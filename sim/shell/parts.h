@@ -307,6 +307,8 @@ typedef struct builder {
   source_pos at;
 } builder;
 
+/* False after a diag error, or where the run ended: what is written from `p` to `end`; a value, split into
+ * fields outside quotes; the end of a field. */
 bool expand_range(builder *b, const char *p, const char *end, bool in_quotes);
 bool add_value(builder *b, const char *text, bool in_quotes);
 bool end_field(builder *b);
@@ -314,8 +316,6 @@ bool end_field(builder *b);
 /* parameter.c: ${...}, from after the brace; *p ends after the closing one. */
 bool expand_parameter(builder *b, const char *p, const char *end, bool in_quotes);
 /* $X and $1: the value of one name. */
-/* "X is not set; --env X=VALUE sets it", or --arg for an argument. */
-const char *shell_unset_advice(evaluator *e, const char *name);
 bool expand_name(builder *b, const char *name, const char *written, source_pos at, bool in_quotes);
 
 /* arguments.c: the script reads $1 and there is none; a variable takes it; a text that may be it is

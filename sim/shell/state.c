@@ -113,11 +113,3 @@ void add_unknown_output(evaluator *e)
 {
   if (e->output != NULL) e->output_unknown = true;
 }
-
-const char *shell_unset_advice(evaluator *e, const char *name)
-{
-  if (name[0] >= '0' && name[0] <= '9')
-    return arena_printf(e->a, "argument $%s is not given; --arg VALUE gives the script's arguments",
-                        name);
-  return arena_printf(e->a, "%.100s is not set; --env %.100s=VALUE sets it", name, name);
-}
