@@ -102,7 +102,7 @@ typedef struct trace_writer {
   file_writer file;
 } trace_writer;
 
-/* The file appears when the writer is closed. */
+/* The file appears when the writer is closed. Both are false after a diag error: it cannot be written. */
 bool trace_open(trace_writer *w, const char *path, const trace_header *h, diag *d);
 /* The same into an open stream, which the caller closes. */
 void trace_begin(trace_writer *w, FILE *stream, const trace_header *h);

@@ -23,7 +23,7 @@ typedef struct trace_recorder {
   arena memory;
 } trace_recorder;
 
-/* The file appears when the recorder is closed. */
+/* The file appears when the recorder is closed. Both are false after a diag error: it cannot be written. */
 bool recorder_open(trace_recorder *r, const char *path, const trace_header *h, diag *d);
 bool recorder_close(trace_recorder *r, diag *d);
 /* The same into an open stream, which the caller closes. */

@@ -45,6 +45,8 @@ typedef struct copy_run {
   uint32_t copies; /* of each GPU and direction */
 } copy_run;
 
+/* These are false after a diag error: what the driver says. */
+
 /* The time of the copies while all GPUs copy, ps: one GPU's bytes over the mean of their rates. */
 bool time_copies(copy_bench *b, const copy_run *run, int64_t *ps, diag *d);
 
@@ -59,6 +61,7 @@ typedef struct peer_run {
   uint32_t copies;
 } peer_run;
 
+/* The time of all its copies, ps. */
 bool time_peer_copies(const peer_run *run, int64_t *ps, diag *d);
 
 #endif

@@ -32,7 +32,7 @@ void link_samples_close(link_samples *l);
  * later of one of these in turn; sets keys to the medians so far. False after a diag error. */
 bool link_samples_take(link_samples *l, calibration *to, diag *d);
 
-/* Enough samples for a median, if nothing else is measured in between. */
+/* Enough samples for a median, if nothing else is measured in between. False after a diag error. */
 bool link_samples_take_more(link_samples *l, calibration *to, calibrate_progress *progress,
                             void *context, diag *d);
 

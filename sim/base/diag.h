@@ -53,6 +53,7 @@ bool diag_error(diag *d, source_pos at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool diag_refused(diag *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* On standard error at once, unless the diag is quiet. */
 void diag_note(const diag *d, source_pos at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

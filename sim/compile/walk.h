@@ -268,6 +268,7 @@ static inline instance *walk_instance(const walk *w, instance_id i)
   return w->instances[i];
 }
 
+/* The walk owns it until it is closed. */
 instance *walk_open_instance(walk *w, instance_id i);
 void walk_close_instance(walk *w, instance_id i);
 

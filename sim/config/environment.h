@@ -11,7 +11,8 @@
 #include "sim/base/diag.h"
 #include "sim/config/settings.h"
 
-/* Takes `name`=`value`, which is at `at`. Variables that change nothing are ignored. */
+/* Takes `name`=`value`, which is at `at`. Variables that change nothing are ignored.
+ * False after a diag error. */
 bool environment_set(settings *s, const char *name, const char *value, source_pos at, arena *a,
                      diag *d);
 

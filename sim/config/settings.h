@@ -140,8 +140,8 @@ typedef struct settings {
 /* All keys at their defaults. */
 void settings_init(settings *s, arena *a);
 
-/* Sets "section.key" (or a key name that only one section has) from text; `at` is its place.
- */
+/* Sets "section.key" (or a key name that only one section has) from text; `at` is its place. False after a
+ * diag error: there is no such key, or the text is no value of it. */
 bool settings_set(settings *s, const char *key, const char *text, source_pos at, arena *a, diag *d);
 
 /* The same for a key that is already known. */
@@ -179,7 +179,8 @@ static inline bool has_choice(const choice_list *list, uint32_t choice)
   return (list->set >> choice & 1) != 0;
 }
 
-/* Reads a scenario YAML: a mapping of the sections. Keys that are not in it keep their value. */
+/* Reads a scenario YAML: a mapping of the sections. Keys that are not in it keep their value.
+ * False after a diag error. */
 bool settings_read_scenario(settings *s, const char *path, const char *text, size_t length,
                             arena *a, diag *d);
 

@@ -52,7 +52,8 @@ bool load_is_given(const load_options *o);
 /* What --machine-set gives, as the machine's reader takes it. */
 machine_changes load_machine_changes(const load_options *o);
 
-/* Reads everything and loads the machine. The settings are not resolved yet. */
+/* Reads everything and loads the machine, which lives in the arena. The settings are not resolved yet. False
+ * after a diag error. */
 bool load_given(const load_options *o, settings *s, const machine **m, arena *a, diag *d);
 
 /* If only the model's shape was given, notes what offsim assumes of the run: precision, attention,

@@ -62,7 +62,7 @@ void hidden_states_finish(hidden_states *x, walk *w);
 /* The entries that leave: all but the newest. */
 bool hidden_states_theory(const offload_theory *t, const chunk_shape *c, uint32_t entry);
 
-/* The condition of all systems that move hidden states. */
+/* The condition of all systems that move hidden states. False after a diag error. */
 bool hidden_states_need_checkpoints(const settings *s, diag *d);
 
 #endif

@@ -64,7 +64,7 @@ bool layer_offloading_goes_beside(system_choice system);
  * (offload.layer_offloading); NULL: none. */
 const offload_policy *offload_beside(const settings *s);
 
-/* The conditions of the system that the settings name, for settings_resolve. */
+/* The conditions of the system that the settings name, for settings_resolve. False after a diag error. */
 bool offload_conditions(const settings *s, diag *d);
 
 /* The theoretical saving of the system that the settings name, from only the schedule and the sizes

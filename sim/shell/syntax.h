@@ -95,12 +95,13 @@ struct shell_node {
 /* The whole text as a sequence; NULL after a diag error. */
 shell_node *shell_parse(arena *a, const shell_source *s, diag *d);
 
-/* The list in `$(list)`: from `start` to the `)` that ends it, where *end then points. */
+/* The list in `$(list)`: from `start` to the `)` that ends it, where *end then points. NULL after a diag
+ * error. */
 shell_node *shell_parse_substitution(arena *a, const shell_source *s, const char *start,
                                      const char **end, diag *d);
 
 /* The text as lines of words: blanks separate them, # begins a comment, all but newlines and `;`
- * is literal. */
+ * is literal. NULL after a diag error. */
 shell_node *shell_parse_list(arena *a, const shell_source *s, diag *d);
 
 /* After a `$` or a backquote at `p`: the end of the expansion that begins there; p + 1 where

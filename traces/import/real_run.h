@@ -261,7 +261,7 @@ bool real_run_finish(real_run *r, diag *d);
  * several. Returns how many passes it dropped. */
 uint32_t real_run_keep_last(real_run *r, const real_pass_kind *kinds, uint32_t count);
 
-/* Writes it as a record that real_run_read reads. */
+/* Writes it as a record that real_run_read reads. False after a diag error: the file cannot be written. */
 bool real_run_write(const real_run *r, const char *path, diag *d);
 
 /* ---- for readers ---- */

@@ -27,6 +27,7 @@ typedef struct axolotl_options {
   bool ignore_unknown; /* keys that Axolotl does not have are listed in notes and skipped */
 } axolotl_options;
 
+/* Reads a file; "-" is standard input. False after a diag error. */
 bool axolotl_read(settings *s, const char *path, const axolotl_options *options, arena *a, diag *d);
 
 /* The same from memory; `path` only names the text in messages and must outlive `s`. */

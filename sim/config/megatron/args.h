@@ -28,6 +28,7 @@ typedef struct megatron_args_options {
   shell_presets presets; /* --env and --arg */
 } megatron_args_options;
 
+/* Reads a file; "-" is standard input. False after a diag error. */
 bool megatron_args_read(settings *s, const char *path, const megatron_args_options *options,
                         arena *a, diag *d);
 

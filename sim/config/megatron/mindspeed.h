@@ -6,10 +6,10 @@
 
 #include "sim/config/megatron/flags.h"
 
-/* After all other uses are applied. False after a diag error. */
-/* --noop-layers: layers without content become a layout of fewer ones. Before the uses are applied. */
+/* False after a diag error. Before the uses are applied: layers without content (--noop-layers) become a
+ * layout of fewer ones. */
 bool megatron_mindspeed_leave_out(flag_use_array *uses, arena *a, diag *d);
-
+/* After all other uses are applied. */
 bool megatron_mindspeed_apply(settings *s, const flag_use_array *uses, arena *a, diag *d);
 
 #endif

@@ -31,6 +31,7 @@ typedef struct verl_options {
   shell_presets presets; /* --env and --arg, for a launch script */
 } verl_options;
 
+/* Reads a file; "-" is standard input. False after a diag error. */
 bool verl_read(settings *s, const char *path, const verl_options *options, arena *a, diag *d);
 
 /* The same from memory; `path` only names the text in messages and must outlive `s`. */
