@@ -97,12 +97,12 @@ static void softplus_forward(emitter *e, const graph *g, const graph_node *n)
   one_to_one(e, g, n, KERNEL_SOFTPLUS_FORWARD);
 }
 
-static void softemit_same_gradient(emitter *e, const graph *g, const graph_node *n)
+static void softplus_backward(emitter *e, const graph *g, const graph_node *n)
 {
   one_to_one_gradient(e, g, n, KERNEL_SOFTPLUS_BACKWARD);
 }
 
-const operator_kind operator_hf_softplus = { "softplus", softplus_forward, softemit_same_gradient };
+const operator_kind operator_hf_softplus = { "softplus", softplus_forward, softplus_backward };
 
 static void clamp_forward(emitter *e, const graph *g, const graph_node *n)
 {
