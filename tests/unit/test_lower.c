@@ -36,10 +36,9 @@ static const char *tensor_name(const graph *g, tensor_id t)
 
 /* ---- operators ---- */
 
-static void name_ref(const emitter *e, ref r, const char *before, const char *name,
-                     const char *after)
+static void name_ref(const emitter *e, ref r, const char *before, const char *name)
 {
-  name_place(lower_operand(e, r), before, name, after);
+  name_place(lower_operand(e, r), before, name, "");
 }
 
 static uint32_t inputs_of(emitter *e, const graph_node *n, ref *reads)
@@ -55,7 +54,7 @@ static void plain_forward(emitter *e, const graph *g, const graph_node *n)
   ref reads[NODE_INPUTS + 1] = { 0 };
   inputs_of(e, n, reads);
   ref out = emit_output(e, n->outputs[0]);
-  name_ref(e, out, "", tensor_name(g, tensor_storage(g, n->outputs[0])), "");
+  name_ref(e, out, "", tensor_name(g, tensor_storage(g, n->outputs[0])));
   emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE }, reads, (ref[]){ out, 0 });
 }
 
@@ -71,7 +70,7 @@ static void plain_backward(emitter *e, const graph *g, const graph_node *n)
     ref made =
         parameter ? emit_parameter_grad(e, n->inputs[i], true) : emit_grad_for(e, n->inputs[i]);
     if (made == 0) continue;
-    name_ref(e, made, "d", tensor_name(g, n->inputs[i]), "");
+    name_ref(e, made, "d", tensor_name(g, n->inputs[i]));
     emit_kernel(e, (kernel_shape){ .kind = KERNEL_COPY }, reads, (ref[]){ made, 0 });
   }
 }
@@ -91,15 +90,15 @@ static void working_forward(emitter *e, const graph *g, const graph_node *n)
   ref reads[NODE_INPUTS + 1] = { 0 };
   inputs_of(e, n, reads);
   ref first = emit_temporary(e, "t", DTYPE_BF16, 8, 0, 0, 0, CLASS_TRANSIENT);
-  name_ref(e, first, "", "t", "");
+  name_ref(e, first, "", "t");
   emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE }, reads, (ref[]){ first, 0 });
   ref second = emit_temporary(e, "u", DTYPE_BF16, 8, 0, 0, 0, CLASS_TRANSIENT);
-  name_ref(e, second, "", "u", "");
+  name_ref(e, second, "", "u");
   emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE }, (ref[]){ first, 0 },
               (ref[]){ second, 0 });
   emit_drop(e, first);
   ref out = emit_output(e, n->outputs[0]);
-  name_ref(e, out, "", tensor_name(g, n->outputs[0]), "");
+  name_ref(e, out, "", tensor_name(g, n->outputs[0]));
   emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE }, (ref[]){ second, 0 },
               (ref[]){ out, 0 });
 }
@@ -109,7 +108,7 @@ static void hasty_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gradient = emit_grad_of(e, n->outputs[0]);
   ref made = emit_grad_for(e, n->inputs[0]);
-  name_ref(e, made, "d", tensor_name(g, n->inputs[0]), "");
+  name_ref(e, made, "d", tensor_name(g, n->inputs[0]));
   emit_kernel(e, (kernel_shape){ .kind = KERNEL_COPY }, (ref[]){ gradient, emit_saved(e, 0), 0 },
               (ref[]){ made, 0 });
   emit_drop(e, gradient);
@@ -267,14 +266,10 @@ static tensor_id apply(lowered *l, const operator_kind *kind, tensor_id x, tenso
   return out;
 }
 
-static tensor_id apply_two(lowered *l, const operator_kind *kind, tensor_id x, tensor_id w,
-                           const char *y)
+static tensor_id apply_two(lowered *l, const operator_kind *kind, tensor_id x, tensor_id w)
 {
-  tensor_id out = tensor(l, y);
-  graph_node *n = graph_add(l->graph, kind);
-  n->inputs[0] = x;
-  n->inputs[1] = w;
-  n->outputs[0] = out;
+  tensor_id out = apply(l, kind, x, 0, "o");
+  l->graph->nodes.items[l->graph->nodes.count - 1].inputs[1] = w;
   return out;
 }
 
@@ -363,7 +358,7 @@ static void test_two_gradients_are_added(void **state)
   tensor_id y = apply(l, &plain, x, 0, "y");
   tensor_id a = apply(l, &plain, y, 0, "a");
   tensor_id b = apply(l, &plain, y, 0, "b");
-  lower(l, x, apply_two(l, &plain, a, b, "o"));
+  lower(l, x, apply_two(l, &plain, a, b));
   assert_code(l, &l->program->backward,
               "+da f'(do>da) +db f'(do>db) -do +dy f'(db>dy) -db "
               "+dy f'(da>dy) -da f(dy,dy>dy) -dy +dx f'(dy>dx) -dy -x");
@@ -377,7 +372,7 @@ static void test_addition_passes_its_gradient_on(void **state)
   lowered *l = begin();
   tensor_id x = tensor(l, "x");
   tensor_id y = apply(l, &plain, x, 0, "y");
-  lower(l, x, apply_two(l, &add, y, x, "o"));
+  lower(l, x, apply_two(l, &add, y, x));
   assert_code(l, &l->program->backward, "do=do do=do -do +dx f'(do>dx) -do f(do,dx>do) -dx -x");
   end(l);
 }
@@ -393,7 +388,7 @@ static void test_parameter_gradients(void **state)
     l->settings.training.gradient_accumulation_fusion = fused;
     tensor_id x = tensor(l, "x");
     tensor_id w = graph_parameter(l->graph, "W", DTYPE_BF16, 4, 4);
-    lower(l, x, apply_two(l, &plain, x, w, "o"));
+    lower(l, x, apply_two(l, &plain, x, w));
     assert_code(l, &l->program->forward, "+o f(x,W>o)");
     assert_code(l, &l->program->backward,
                 fused ? "+dx f'(do>dx) f'(do>dW) -do -x"
@@ -412,7 +407,7 @@ static void test_no_gradient(void **state)
   tensor_id m = apply(l, &plain, x, x, "m");
   l->graph->tensors.items[m].requires_grad = false;
   tensor_id y = apply(l, &plain, x, 0, "y");
-  lower(l, x, apply_two(l, &plain, y, m, "o"));
+  lower(l, x, apply_two(l, &plain, y, m));
   assert_code(l, &l->program->backward, "+dy f'(do>dy) -do +dx f'(dy>dx) -dy -x* -x");
   end(l);
 }
@@ -462,19 +457,26 @@ static void test_groups(void **state)
 
 /* ---- recomputation ---- */
 
+/* y and z of x -> h -> y -> z -> o are in a checkpoint, which may keep y. */
+static void lower_checkpoint(lowered *l, bool keeps)
+{
+  tensor_id x = tensor(l, "x");
+  tensor_id h = apply(l, &plain, x, 0, "h");
+  region_id r = graph_region_begin(l->graph, REGION_CHECKPOINT, &h, 1);
+  tensor_id y = apply(l, &plain, h, 0, "y");
+  tensor_id z = apply(l, &plain, y, y, "z");
+  if (keeps) graph_region_cache(l->graph, r, y);
+  graph_region_end(l->graph, r, z);
+  lower(l, x, apply(l, &plain, z, 0, "o"));
+}
+
 /* Inside, forward saves nothing; backward runs it again and keeps the region's input, and the gradient
  * that it was given, until it is done: what comes to that gradient is added in a new tensor. */
 static void test_checkpoint(void **state)
 {
   (void)state;
   lowered *l = begin();
-  tensor_id x = tensor(l, "x");
-  tensor_id h = apply(l, &plain, x, 0, "h");
-  region_id r = graph_region_begin(l->graph, REGION_CHECKPOINT, &h, 1);
-  tensor_id y = apply(l, &plain, h, 0, "y");
-  tensor_id z = apply(l, &plain, y, y, "z");
-  graph_region_end(l->graph, r, z);
-  lower(l, x, apply(l, &plain, z, 0, "o"));
+  lower_checkpoint(l, false);
   assert_program(l, "+h f(x>h) h*=h +y f(h>y) -h +z f(y>z) -y +o f(z>o) -z",
                  "+dz f'(do>dz) -do +y f(h*>y) +z f(y>z) y*=y -y dz=dz "
                  "+dy f'(dz,y*>dy) -dz -y* +dh f'(dy>dh) -dy -z -dz -h* +dx f'(dh>dx) -dh -x");
@@ -487,13 +489,7 @@ static void test_checkpoint_that_is_not_reentrant(void **state)
   (void)state;
   lowered *l = begin();
   l->settings.model.implementation = IMPLEMENTATION_HF;
-  tensor_id x = tensor(l, "x");
-  tensor_id h = apply(l, &plain, x, 0, "h");
-  region_id r = graph_region_begin(l->graph, REGION_CHECKPOINT, &h, 1);
-  tensor_id y = apply(l, &plain, h, 0, "y");
-  tensor_id z = apply(l, &plain, y, y, "z");
-  graph_region_end(l->graph, r, z);
-  lower(l, x, apply(l, &plain, z, 0, "o"));
+  lower_checkpoint(l, false);
   assert_program(l, "+h f(x>h) h*=h +y f(h>y) -h +z f(y>z) -y +o f(z>o) -z",
                  "+dz f'(do>dz) -do +y f(h*>y) y*=y +z f(y>z) -y "
                  "+dy f'(dz,y*>dy) -dz -y* -h* +dh f'(dy>dh) -dy -z +dx f'(dh>dx) -dh -x");
@@ -506,14 +502,7 @@ static void test_selective_checkpoint(void **state)
   (void)state;
   lowered *l = begin();
   l->settings.model.implementation = IMPLEMENTATION_HF;
-  tensor_id x = tensor(l, "x");
-  tensor_id h = apply(l, &plain, x, 0, "h");
-  region_id r = graph_region_begin(l->graph, REGION_CHECKPOINT, &h, 1);
-  tensor_id y = apply(l, &plain, h, 0, "y");
-  tensor_id z = apply(l, &plain, y, y, "z");
-  graph_region_cache(l->graph, r, y);
-  graph_region_end(l->graph, r, z);
-  lower(l, x, apply(l, &plain, z, 0, "o"));
+  lower_checkpoint(l, true);
   assert_program(l, "+h f(x>h) h*=h +y f(h>y) y*=y -h +z f(y>z) -y +o f(z>o) -z",
                  "+dz f'(do>dz) -do y*=y* +z f(y*>z) -y* +dy f'(dz,y*>dy) -dz -y* -h* "
                  "+dh f'(dy>dh) -dy -z +dx f'(dh>dx) -dh -x");

@@ -18,14 +18,27 @@ static const parameter *find(const parameter_list *list, const char *name)
   return NULL;
 }
 
+static parameter_list of_first_rank(const char *const keys[][2], arena *a)
+{
+  settings s;
+  small_gpt(&s, keys, a);
+  return parameters_of_rank(&s, 0, a);
+}
+
+static uint32_t experts_of(const parameter_list *list)
+{
+  uint32_t experts = 0;
+  for (uint32_t i = 0; i < list->count; i++)
+    experts += list->items[i].is_expert;
+  return experts;
+}
+
 static void dense_gpt_counts(void **state)
 {
   (void)state;
   static const char *const keys[][2] = { { NULL, NULL } };
   arena a = { 0 };
-  settings s;
-  small_gpt(&s, keys, &a);
-  parameter_list list = parameters_of_rank(&s, 0, &a);
+  parameter_list list = of_first_rank(keys, &a);
   int64_t layer = 12 * 512 * 512 + 13 * 512;
   assert_int_equal(elements_of(&list), 50304 * 512 + 1024 * 512 + 12 * layer + 2 * 512);
   assert_string_equal(list.items[0].name, "embedding.word_embeddings.weight");
@@ -59,9 +72,7 @@ static void tensor_parallel_ranks_split_columns_and_rows(void **state)
                                          { "model.ffn_hidden_size", "1024" },
                                          { NULL, NULL } };
   arena a = { 0 };
-  settings s;
-  small_gpt(&s, keys, &a);
-  parameter_list list = parameters_of_rank(&s, 0, &a);
+  parameter_list list = of_first_rank(keys, &a);
   const parameter *fc1 = find(&list, "mlp.linear_fc1.weight");
   const parameter *fc2 = find(&list, "mlp.linear_fc2.weight");
   const parameter *norm = find(&list, "mlp.linear_fc1.layer_norm_weight");
@@ -87,13 +98,8 @@ static void experts_of_a_rank(void **state)
     { NULL, NULL },
   };
   arena a = { 0 };
-  settings s;
-  small_gpt(&s, keys, &a);
-  parameter_list list = parameters_of_rank(&s, 0, &a);
-  uint32_t experts = 0;
-  for (uint32_t i = 0; i < list.count; i++)
-    experts += list.items[i].is_expert;
-  assert_int_equal(experts, 12 * 2 * 2);
+  parameter_list list = of_first_rank(keys, &a);
+  assert_int_equal(experts_of(&list), 12 * 2 * 2);
   assert_false(find(&list, "mlp.router.weight")->is_linear);
   assert_int_equal(find(&list, "mlp.router.weight")->shape[0], 8);
   arena_release(&a);
@@ -106,9 +112,7 @@ static void routers_have_a_bias_where_linears_have(void **state)
                                          { "model.add_bias_linear", "true" },
                                          { NULL, NULL } };
   arena a = { 0 };
-  settings s;
-  small_gpt(&s, keys, &a);
-  parameter_list list = parameters_of_rank(&s, 0, &a);
+  parameter_list list = of_first_rank(keys, &a);
   assert_int_equal(find(&list, "mlp.router.bias")->shape[0], 8);
   arena_release(&a);
 }
@@ -127,13 +131,8 @@ static void experts_of_older_software_are_merged(void **state)
     { NULL, NULL },
   };
   arena a = { 0 };
-  settings s;
-  small_gpt(&s, keys, &a);
-  parameter_list list = parameters_of_rank(&s, 0, &a);
-  uint32_t experts = 0;
-  for (uint32_t i = 0; i < list.count; i++)
-    experts += list.items[i].is_expert;
-  assert_int_equal(experts, 12 * 2);
+  parameter_list list = of_first_rank(keys, &a);
+  assert_int_equal(experts_of(&list), 12 * 2);
   assert_int_equal(find(&list, "mlp.experts.linear_fc1.weight")->shape[1], 2 * 1024);
   assert_int_equal(find(&list, "mlp.experts.linear_fc2.weight")->shape[0], 2 * 1024);
   arena_release(&a);

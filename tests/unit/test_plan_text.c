@@ -49,9 +49,9 @@ static char *reprinted(const char *text, const bool *ranks)
   return again;
 }
 
-static void assert_prints(const char *text, const bool *ranks, const char *expected)
+static void assert_prints(const char *text, const char *expected)
 {
-  char *again = reprinted(text, ranks);
+  char *again = reprinted(text, NULL);
   assert_string_equal(again, expected);
   free(again);
 }
@@ -72,7 +72,7 @@ static void test_prints_what_it_read(void **state)
   (void)state;
   arena a = { 0 };
   const char *text = two_ranks(&a);
-  assert_prints(text, NULL, text);
+  assert_prints(text, text);
   arena_release(&a);
 }
 
@@ -156,7 +156,7 @@ static void test_some_of_the_ranks(void **state)
   char *part = reprinted(text, second);
   assert_null(strstr(part, "rank 0\n"));
   assert_non_null(strstr(part, "\nrank 1\nsetup\n"));
-  assert_prints(part, NULL, part);
+  assert_prints(part, part);
   free(part);
   arena_release(&a);
 }
@@ -168,7 +168,7 @@ static void test_a_rank_without_buffers(void **state)
 {
   (void)state;
   static const char text[] = HEAD "forward m0 c0\n";
-  assert_prints(text, NULL, text);
+  assert_prints(text, text);
 }
 
 static void test_free_spelling(void **state)
@@ -179,7 +179,6 @@ static void test_free_spelling(void **state)
                 "alloc compute %0 x bf16[8] 16 bytes saved\n"
                 "  kernel compute gemm bf16 k=3 n=2 m=1 batch=0 9 bytes -> %0 @ layer 7\n"
                 "kernel compute square u8 elements=4 0 bytes %0",
-                NULL,
                 HEAD "forward m0 c0\n"
                      "  alloc      compute  %0 x bf16[8] 16 bytes saved\n"
                      "  kernel     compute  gemm bf16 m=1 n=2 k=3 9 bytes -> %0 @ layer 7\n"
@@ -200,7 +199,7 @@ static void test_limits_of_fields(void **state)
       "  collective comm     all_to_all bf16 world of 4294967295 stride 4294967295 1 bytes\n"
       "  collective comm     all_to_all bf16 tp_ep of 64 stride 1 once 1024 7372 bytes\n"
       "  free       previous %0 after compute d2h h2d comm next @ dp\n";
-  assert_prints(text, NULL, text);
+  assert_prints(text, text);
 }
 
 static bool stops_the_program(const plan *p)
@@ -532,7 +531,7 @@ static void test_turning_views(void **state)
            "  kernel     compute  copy 8 bytes %0{u8+12:4@4} -> %0{u8+0:4@4}\n"
            "  kernel     compute  copy 8 bytes %0{u8+0:16} %0{u8+16:8}\n"
            "  collective comm     shift tp of 4 stride 1 by 3 4 bytes %0{u8+0:2x2@4}\n";
-  assert_prints(text, NULL, text);
+  assert_prints(text, text);
 }
 
 /* Of ranks 0 to 3, each sees the part that is its index further on. */
