@@ -13,6 +13,9 @@
 bool foreign_unknown(diag *d, source_pos at, const char *what, const char *name, const char *near,
                      bool skip);
 
+/* A diag error, so false: `option` was given beside the mapping `path`. */
+bool foreign_for_script(diag *d, const char *option, const char *path);
+
 /* A note: `name` was given and has an effect, `text`, that is not modelled. */
 void foreign_unmodelled(diag *d, source_pos at, const char *name, const char *text);
 

@@ -5,6 +5,7 @@
 
 #include "sim/base/array.h"
 #include "sim/config/environment.h"
+#include "sim/config/foreign_messages.h"
 #include "sim/config/megatron/args_parts.h"
 #include "sim/config/megatron/variables.h"
 #include "sim/config/other_files.h"
@@ -234,9 +235,7 @@ static bool take_presets(args_reader *r)
 {
   const shell_presets *presets = &r->options->presets;
   if (!shell_presets_check(presets, r->d)) return false;
-  if (presets->argument_count > 0)
-    return diag_error(r->d, (source_pos){ "--arg", 0, 0 },
-                      "it is for a launch script; %s is a mapping", r->path);
+  if (presets->argument_count > 0) return foreign_for_script(r->d, "--arg", r->path);
   for (uint32_t i = 0; i < presets->environment_count; i++) {
     const char *text = presets->environment[i];
     const source_pos at = { "--env", 0, 0 };

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "sim/base/text.h"
+#include "sim/config/foreign_messages.h"
 #include "sim/config/other_files.h"
 #include "sim/config/training_command.h"
 #include "sim/config/verl/parts.h"
@@ -54,8 +55,7 @@ static bool collect_mapping(verl_reader *r, const char *text, size_t length)
 {
   const char *option = r->presets.environment_count > 0 ? "--env" : "--arg";
   if (r->presets.environment_count + r->presets.argument_count > 0)
-    return diag_error(r->d, (source_pos){ option, 0, 0 },
-                      "it is for a launch script; %s is a mapping", r->path);
+    return foreign_for_script(r->d, option, r->path);
   const text_node *top = text_read(r->a, r->path, text, length, r->d);
   if (top == NULL || !text_expect(top, TEXT_MAPPING, r->d) ||
       !other_files_check(top, "--verl", r->d)) {
