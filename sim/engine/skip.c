@@ -205,17 +205,27 @@ static bool is_in_exchange(const rank_state *r, const stream_state *s)
 
 /* ---- keeping it --------------------------------------------------------------------------------- */
 
-static void keep_messages(message_list *l, const engine *e, const rank_state *r)
+/* Adds the messages of the exchanges that the rank's streams are in, in the order of streams. */
+static void add_exchanges(id_array *messages, const rank_state *r)
 {
   const plan_op *ops = r->plan->ops.items;
-  l->count = 0;
   for (uint32_t u = 0; u < r->used_count; u++) {
     const stream_state *s = &r->streams[r->used[u]];
     if (!is_in_exchange(r, s)) continue;
     for (uint32_t k = s->next; k != NO_OP && op_is_message((op_kind)ops[k].kind);
          k = r->following[k])
-      *ARRAY_PUSH(l) = e->messages[ops[k].arg];
+      *ARRAY_PUSH(messages) = ops[k].arg;
   }
+}
+
+static void keep_messages(message_list *l, const engine *e, const rank_state *r)
+{
+  id_array messages = { 0 };
+  add_exchanges(&messages, r);
+  l->count = 0;
+  for (uint32_t i = 0; i < messages.count; i++)
+    *ARRAY_PUSH(l) = e->messages[messages.items[i]];
+  ARRAY_FREE(&messages);
 }
 
 /* Of the ops from `from` on; right for those that are not done. */
@@ -693,41 +703,32 @@ static void move_rank(const pair *p, rank_state *r, uint32_t times)
   r->gap_to_ps += ps;
 }
 
-/* An exchange under way is that of later messages. `now` is in the order of ranks and streams, and has a
- * message twice if both sides are in it. */
-static void move_messages(engine *e, const message_list *now, int64_t ps)
+/* Of all ranks, in their order: a message is there twice if both sides are in it. */
+static id_array exchanges_of_ranks(const engine *e)
 {
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < e->plan->rank_count; i++) {
-    const rank_state *r = &e->ranks[i];
-    const plan_op *ops = r->plan->ops.items;
-    for (uint32_t u = 0; u < r->used_count; u++) {
-      const stream_state *s = &r->streams[r->used[u]];
-      if (!is_in_exchange(r, s)) continue;
-      for (uint32_t k = s->next; k != NO_OP && op_is_message((op_kind)ops[k].kind);
-           k = r->following[k]) {
-        message_state m = now->items[count++];
-        for (int side = 0; side < 2; side++)
-          if (m.ready_ps[side] != UNKNOWN) m.ready_ps[side] += ps;
-        if (m.done_ps != UNKNOWN) m.done_ps += ps;
-        e->messages[ops[k].arg] = m;
-      }
-    }
-  }
-  assert(count == now->count);
+  id_array messages = { 0 };
+  for (uint32_t i = 0; i < e->plan->rank_count; i++)
+    add_exchanges(&messages, &e->ranks[i]);
+  return messages;
 }
 
-/* The exchanges under way of all ranks, in the order of ranks and streams. */
-static message_list messages_of_ranks(const engine *e)
+/* An exchange under way, of the messages `before`, is that of later ones. */
+static void move_messages(engine *e, const id_array *before, int64_t ps)
 {
-  message_list all = { 0 }, of_rank = { 0 };
-  for (uint32_t i = 0; i < e->plan->rank_count; i++) {
-    keep_messages(&of_rank, e, &e->ranks[i]);
-    if (of_rank.count > 0)
-      memcpy(ARRAY_EXTEND(&all, of_rank.count), of_rank.items, of_rank.count * sizeof *all.items);
+  id_array after = exchanges_of_ranks(e);
+  message_list states = { 0 };
+  assert(after.count == before->count);
+  for (uint32_t i = 0; i < before->count; i++)
+    *ARRAY_PUSH(&states) = e->messages[before->items[i]];
+  for (uint32_t i = 0; i < after.count; i++) {
+    message_state m = states.items[i];
+    for (int side = 0; side < 2; side++)
+      if (m.ready_ps[side] != UNKNOWN) m.ready_ps[side] += ps;
+    if (m.done_ps != UNKNOWN) m.done_ps += ps;
+    e->messages[after.items[i]] = m;
   }
-  ARRAY_FREE(&of_rank);
-  return all;
+  ARRAY_FREE(&states);
+  ARRAY_FREE(&after);
 }
 
 typedef struct moving {
@@ -746,7 +747,7 @@ static void move_rank_of(void *context, uint32_t rank)
 static void leave_out(const turn_skip *t, engine *e, uint32_t times)
 {
   int64_t ps = (int64_t)times * t->by_ps;
-  message_list messages = messages_of_ranks(e);
+  id_array messages = exchanges_of_ranks(e);
   parallel_for(e->plan->rank_count, e->threads, move_rank_of, &(moving){ t, e, times });
   move_messages(e, &messages, ps);
   ARRAY_FREE(&messages);
