@@ -12,7 +12,7 @@ void best_paste(best_notes *n, const settings *given, const candidate *c, arena 
   megatron_pasted pasted;
   diag quiet = { .quiet = true };
   assert(n->flags == NULL && n->left_out == NULL);
-  if (!candidate_settings(&s, given, c, "best", a, &quiet) || uses_hf(&s) ||
+  if (!candidate_settings(&s, given, c, "best", a, &quiet) || !megatron_takes_options(&s) ||
       !megatron_paste(&pasted, c->sets, c->set_count, a))
     return;
   n->flags = pasted.flags;

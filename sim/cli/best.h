@@ -13,8 +13,8 @@ bool best_find(best_notes *n, const settings *given, const candidate *c, const m
 bool best_slacken(best_notes *n, const settings *given, const candidate *c, const machine *m,
                   uint32_t threads, arena *a, diag *d);
 
-/* The flags of a setting, and the options that have to go; once. Nothing for Hugging Face's
- * models. */
+/* The flags of a setting, and the options that have to go; once. Nothing where no
+ * options of Megatron-LM's say it. */
 void best_paste(best_notes *n, const settings *given, const candidate *c, arena *a);
 
 #endif

@@ -80,6 +80,7 @@ typedef struct derived_settings {
   bool layer_wise_optimizer;    /* whole layers' states are spread over DP: emerging optimizers */
   bool layer_wise_layout;       /* and parameters are in buffers that keep matrices whole */
   software_release software;    /* what software.container brings */
+  bool of_verl;                 /* its configuration says them, not Megatron-LM's options */
   int megatron_day;             /* of Megatron-LM's code, as a number, 20260530; 0: the newest */
   bool shares_placeholders;     /* Megatron-LM's linears do (sim/residents/workspaces.h) */
   bool weighs_expert_outputs;   /* the router's probabilities multiply outputs, not activations */

@@ -50,7 +50,8 @@ static void print_suggested_sets(const view *v, const suggestion *s)
             s->unsafe.kind, s->unsafe.rank, s->unsafe.where);
   fputc('\n', v->out);
   megatron_pasted p;
-  if (uses_hf(v->p->settings) || !megatron_paste(&p, s->tried.sets, s->tried.set_count, v->memory))
+  if (!megatron_takes_options(v->p->settings) ||
+      !megatron_paste(&p, s->tried.sets, s->tried.set_count, v->memory))
     return;
   if (*p.flags != '\0') fprintf(v->out, "      %s\n", p.flags);
   if (*p.left_out != '\0') fprintf(v->out, "      without %s\n", p.left_out);

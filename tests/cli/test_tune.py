@@ -209,6 +209,20 @@ def test_flags_are_those_of_megatron(offsim, tmp_path):
         assert "unknown" not in "\n".join(errors_of(offsim("predict", "--megatron-args", script), 2))
 
 
+def test_verl_takes_no_options_of_megatron(offsim, tmp_path):
+    actor, script = "actor_rollout_ref.actor.", tmp_path / "train.sh"
+    script.write_text(f"python -m verl.trainer.main_ppo {actor}strategy=megatron {actor}ppo_micro_batch_size_per_gpu=1 "
+                      f"{actor}ppo_mini_batch_size=16 {actor}megatron.tensor_model_parallel_size=2 data.max_response_length=3072 "
+                      f"{actor}megatron.pipeline_model_parallel_size=2 trainer.n_gpus_per_node=8\n")
+    arguments = ["--verl", script, "--hf-config", "tests/data/hf/qwen2.5-7b.json", *sets("num_layers=8")]
+    budget = tune(offsim, *arguments, "--best", 1)["best"][0]["allocated_peak_bytes"] * 93 // 100
+    found = tune(offsim, *arguments, "--best", 1, "--gpu-memory", budget / 2**30)
+    assert found["best"][0]["set"] and found["flags"] is None
+    small = ["--machine-set", f"gpu.memory_bytes={budget}", "--machine-set", "gpu.reserved_by_system_bytes=0"]
+    suggested = offsim("predict", *arguments, *small).stdout
+    assert ": --set recompute_granularity=" in suggested and "  --recompute-granularity" not in suggested
+
+
 def test_csv_has_what_json_has(offsim, tmp_path):
     arguments, _ = draw(3)
     arguments += ["--front", "--set", "offload.mode=fixed"]

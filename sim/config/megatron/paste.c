@@ -5,6 +5,11 @@
 #include "sim/config/key_table.h"
 #include "sim/config/megatron/flags.h"
 
+bool megatron_takes_options(const settings *s)
+{
+  return !uses_hf(s) && !s->derived.of_verl;
+}
+
 static const char *joined(const char *before, const char *more, arena *a)
 {
   return *before == '\0' || *more == '\0' ? arena_printf(a, "%s%s", before, more)

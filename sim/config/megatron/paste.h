@@ -6,6 +6,10 @@
 #include <stdint.h>
 
 #include "sim/base/arena.h"
+#include "sim/config/settings.h"
+
+/* Whether such a script runs the settings: not Hugging Face's modules, nor what verl's configuration says. */
+bool megatron_takes_options(const settings *s);
 
 /* Each is "" if there is none. */
 typedef struct megatron_pasted {

@@ -38,6 +38,7 @@ static bool set_segments(const verl_reader *r)
 static bool apply(verl_reader *r)
 {
   verl_find_trainer(r);
+  r->s->derived.of_verl = true;
   bool shape_is_wrong = !diag_ok(r->d); /* the model's own file: its error is enough */
   if (!refuse_forks(r) || !verl_find_engine(r)) {
     return false;
