@@ -20,7 +20,9 @@ bool megatron_args_parse(settings *s, const char *path, const char *text, size_t
   bool read = text_looks_like_mapping(text) ? megatron_mapping_read(&r, text, length)
                                             : megatron_shell_read(&r, text, length);
   if (read && r.uses.count == 0 && !options->ignore_unknown)
-    read = diag_error(d, (source_pos){ path, 0, 0 }, "no option of Megatron-LM in it");
+    read = diag_error(d, (source_pos){ path, 0, 0 },
+                      "no option of Megatron-LM in it; --verl FILE reads verl's scripts, --axolotl "
+                      "FILE a training file, and --hf-config FILE a model that others train");
   diag_go_on(d);
   bool translated = megatron_dialects_translate(&r.uses, a, d);
   diag_go_on(d);
