@@ -17,8 +17,8 @@ typedef struct clock_events {
   } at_ps;
   const rank_timeline *times; /* of the current iteration; NULL: no block waits */
   int64_t origin_ps;          /* when it began */
+  int64_t now_ps;             /* when the host thread last asked for memory */
   int64_t soonest_ps;         /* until then, nothing more that a freed block waits for is done */
-  uint32_t op;                /* at which the host thread is */
   bool waited;                /* the host thread has waited for all of them */
 } clock_events;
 
@@ -65,7 +65,7 @@ static bool event_done(void *context, uint32_t event)
   clock_events *e = context;
   assert(event < e->at_ps.count && e->times != NULL);
   int64_t at_ps = e->at_ps.items[event];
-  if (e->waited || at_ps <= e->origin_ps + op_start_ps(e->times, e->op)) return true;
+  if (e->waited || at_ps <= e->now_ps) return true;
   e->soonest_ps = min_i64(e->soonest_ps, at_ps);
   return false;
 }
@@ -202,6 +202,7 @@ void replay_keep_curve(replay *r, memory_curve *curve)
 
 typedef struct pass {
   replay *r;
+  caching_allocator *device;
   const rank_plan *plan;
   const memory_ops *ops;
   memory_stretch rows; /* that are replayed */
@@ -212,7 +213,6 @@ typedef struct pass {
   uint32_t issued;
   uint32_t last_awaited;   /* the op that ends last of those that freed blocks wait for, */
   int64_t last_awaited_ps; /* ... then */
-  const allocator_stats *device_stats;
   uint64_t driver_allocs, driver_frees, retries; /* so far */
   bool again;                                    /* the plan is that of the iteration before */
   replay_result out;
@@ -286,8 +286,8 @@ static void note_driver_calls(pass *p, const memory_op *m, uint64_t calls, bool 
 static SELDOM allocator_status ask_again(pass *p, const memory_op *m)
 {
   p->r->events.waited = true;
-  allocator_status status = caching_allocator_alloc_after_events(
-      p->r->device, buffer_of(p, m)->stream, m->bytes, &p->blocks[m->buffer]);
+  allocator_status status = caching_allocator_alloc_after_events(p->device, buffer_of(p, m)->stream,
+                                                                 m->bytes, &p->blocks[m->buffer]);
   p->r->events.waited = false;
   assert(status != ALLOCATOR_NEEDS_EVENTS);
   return status;
@@ -296,7 +296,7 @@ static SELDOM allocator_status ask_again(pass *p, const memory_op *m)
 /* What came of a request that needed the driver, or that even the driver has no memory for. */
 static SELDOM void note_driver(pass *p, const memory_op *m, allocator_status status)
 {
-  const allocator_stats *stats = p->device_stats;
+  const allocator_stats *stats = &p->device->stats;
   uint64_t calls = stats->driver_allocs - p->driver_allocs + stats->driver_frees - p->driver_frees;
   bool refused = stats->retries > p->retries;
   assert(status == ALLOCATOR_OK || (status == ALLOCATOR_OUT_OF_MEMORY && refused));
@@ -312,10 +312,10 @@ static void take_back(pass *p, const memory_op *m)
 {
   clock_events *e = &p->r->events;
   assert(e->times != NULL);
-  e->op = op_of(p, m);
-  if (e->soonest_ps <= e->origin_ps + op_start_ps(e->times, e->op)) {
+  e->now_ps = e->origin_ps + op_start_ps(e->times, op_of(p, m));
+  if (e->soonest_ps <= e->now_ps) {
     e->soonest_ps = INT64_MAX;
-    caching_allocator_poll(p->r->device);
+    caching_allocator_poll(p->device);
   }
 }
 
@@ -324,16 +324,16 @@ static void take_back(pass *p, const memory_op *m)
 static __attribute__((noinline)) void take_slowly(pass *p, const memory_op *m)
 {
   allocator_status status =
-      allocator_take_slowly(p->r->device, m->bin, m->bytes, op_of(p, m), &p->blocks[m->buffer]);
+      allocator_take_slowly(p->device, m->bin, m->bytes, op_of(p, m), &p->blocks[m->buffer]);
   if (status == ALLOCATOR_NEEDS_EVENTS) status = ask_again(p, m);
-  if (status != ALLOCATOR_OK || p->device_stats->driver_allocs != p->driver_allocs)
+  if (status != ALLOCATOR_OK || p->device->stats.driver_allocs != p->driver_allocs)
     note_driver(p, m, status);
 }
 
 static inline void take_block(pass *p, const memory_op *m)
 {
-  if (p->device_stats->waiting_bytes != 0) take_back(p, m);
-  if (!allocator_take_quickly(p->r->device, m->bin, m->bytes, op_of(p, m), &p->blocks[m->buffer]))
+  if (p->device->stats.waiting_bytes != 0) take_back(p, m);
+  if (!allocator_take_quickly(p->device, m->bin, m->bytes, op_of(p, m), &p->blocks[m->buffer]))
     take_slowly(p, m);
 }
 
@@ -374,7 +374,7 @@ static void return_marked(pass *p, const memory_op *m)
       p->last_awaited_ps = use_ps;
     }
   }
-  caching_allocator_free_after(p->r->device, p->blocks[m->buffer], uses, m->use_count);
+  caching_allocator_free_after(p->device, p->blocks[m->buffer], uses, m->use_count);
 }
 
 static inline void return_block(pass *p, const memory_op *m)
@@ -384,7 +384,7 @@ static inline void return_block(pass *p, const memory_op *m)
   if (m->use_count > 0 && p->timeline != NULL)
     return_marked(p, m);
   else
-    allocator_free(p->r->device, *block);
+    allocator_free(p->device, *block);
   *block = NOT_ALIVE;
 }
 
@@ -399,9 +399,10 @@ static void host_take(pass *p, const memory_op *m)
 {
   const plan_buffer *b = buffer_of(p, m);
   assert(b->stream == STREAM_HOST && p->blocks[m->buffer] == NOT_ALIVE);
-  p->r->events.op = op_of(p, m);
   p->blocks[m->buffer] = ALLOCATOR_NO_BLOCK;
   if (b->purpose != CLASS_PINNED_HOST || has_pooled(p, b)) return;
+  clock_events *e = &p->r->events;
+  if (p->timeline != NULL) e->now_ps = e->origin_ps + op_start_ps(p->timeline, op_of(p, m));
   pinned_buffer taken = b->host_key != 0 ? pinned_pool_take(p->r->host, b->host_key, b->bytes)
                                          : pinned_alloc(p->r->host, b->bytes);
   p->blocks[m->buffer] = taken.handle;
@@ -427,10 +428,10 @@ static void draw(const pass *p, uint32_t *next, uint32_t end)
 {
   const memory_curve *curve = p->r->curve;
   for (; *next < end; (*next)++) {
-    if (!p->again) curve->allocated_bytes[*next] = p->device_stats->allocated.current_bytes;
+    if (!p->again) curve->allocated_bytes[*next] = p->device->stats.allocated.current_bytes;
     if (p->timeline == NULL) continue;
-    curve->live_bytes[*next] = allocator_active_bytes(p->device_stats);
-    curve->reserved_bytes[*next] = p->device_stats->reserved.current_bytes;
+    curve->live_bytes[*next] = allocator_active_bytes(&p->device->stats);
+    curve->reserved_bytes[*next] = p->device->stats.reserved.current_bytes;
   }
 }
 
@@ -439,7 +440,7 @@ static ALWAYS_INLINE void run_ops(pass *p, bool draws)
   uint32_t drawn = 0;
   for (uint32_t i = 0; i < memory_stretches(p->ops); i++) {
     begin_rows(p, i);
-    for (const memory_op *m = p->rows.from; m < p->rows.end; m++) {
+    for (const memory_op *m = p->rows.from, *end = p->rows.end; m < end; m++) {
       if (draws) draw(p, &drawn, op_of(p, m));
       if (m->kind == MEMORY_TAKE)
         take(p, m);
@@ -610,7 +611,7 @@ static void leave_residents_again(pass *p)
 
 static void fill_result(pass *p)
 {
-  const allocator_stats *device = p->device_stats;
+  const allocator_stats *device = &p->device->stats;
   const pinned_stats *host = pinned_pool_stats(p->r->host);
   p->out.refused = &p->r->refused;
   p->out.requested_peak_bytes = p->ops->requested_peak_bytes;
@@ -649,10 +650,10 @@ static pass begin_iteration(replay *r, const memory_ops *m, const rank_timeline 
   r->ops = m;
   r->events.times = t;
   r->refused.count = 0;
-  p.device_stats = caching_allocator_stats(r->device);
-  p.driver_allocs = p.device_stats->driver_allocs;
-  p.driver_frees = p.device_stats->driver_frees;
-  p.retries = p.device_stats->retries;
+  p.device = r->device;
+  p.driver_allocs = p.device->stats.driver_allocs;
+  p.driver_frees = p.device->stats.driver_frees;
+  p.retries = p.device->stats.retries;
   p.blocks = p.all_blocks = new_blocks(m->plan);
   caching_allocator_reset_peaks(r->device);
   return p;
@@ -676,7 +677,7 @@ static replay_result end_iteration(pass *p)
 static replay_result run_iteration(pass *p)
 {
   take_residents(p);
-  p->out.allocated_start_bytes = p->device_stats->allocated.current_bytes;
+  p->out.allocated_start_bytes = p->device->stats.allocated.current_bytes;
   run(p);
   return end_iteration(p);
 }

@@ -33,7 +33,8 @@ static inline void allocator_count_take(allocator_stats *s, int64_t bytes, uint3
     s->allocated.peak_bytes = allocated_bytes;
     s->allocated_peak_at = at;
   }
-  s->active_peak_bytes = max_i64(s->active_peak_bytes, allocated_bytes + s->waiting_bytes);
+  if (allocated_bytes + s->waiting_bytes > s->active_peak_bytes)
+    s->active_peak_bytes = allocated_bytes + s->waiting_bytes;
 }
 
 /* Gives out a FREE block that is in no list: the rest is cut off, or stays its tail. */
