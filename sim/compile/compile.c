@@ -117,9 +117,9 @@ static const char *defects_of(const walk *w, arena *a)
 /* Ranks have about as many ops as the one before. */
 static void reserve_as(rank_plan *r, const rank_plan *before)
 {
-  ARRAY_RESERVE(&r->ops, before->ops.count + before->ops.count / 8);
-  ARRAY_RESERVE(&r->operands, before->operands.count + before->operands.count / 8);
-  ARRAY_RESERVE(&r->buffers, before->buffers.count + before->buffers.count / 8);
+  ARRAY_RESERVE(&r->ops, before->ops.count + before->ops.count / 64);
+  ARRAY_RESERVE(&r->operands, before->operands.count + before->operands.count / 64);
+  ARRAY_RESERVE(&r->buffers, before->buffers.count + before->buffers.count / 64);
 }
 
 static void trim_rank(rank_plan *r)
