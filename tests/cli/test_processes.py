@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, TIMEOUT_S, Offsim
 
 SMALL = "docs/examples/one-layer.yaml"
-AXES = ["--over", "num_layers=2|3|5|7|11|13", "--over", "offload_modules=core_attn|core_attn,attn_proj|nonsense"]
+AXES = ["--over", "num_layers=2|3|5|7|11|13", "--over", "offload_modules=core_attn|core_attn,attn_proj|fused_group_mlp"]
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n"]
 
 
