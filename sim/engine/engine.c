@@ -857,10 +857,12 @@ static bool is_busier(const timeline *t, const int64_t *before)
   return false;
 }
 
+/* `a`: the memory of the run before, which it takes. */
 static bool run_slowed(timeline *t, engine *e, const slowdown *of, const common *c, arena *a,
                        diag *d)
 {
   forget_figures(t);
+  arena_release(a);
   *e = engine_new(t, e->plan, e->machine, e->places, c, a);
   for (uint32_t i = 0; i < t->rank_count; i++)
     e->ranks[i].slowdown = of[i].ppm == NULL ? NULL : &of[i];
@@ -874,9 +876,9 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
   if (!sizes_are_countable(p, d)) return false;
   t->ranks = memory_zeroed(p->rank_count, sizeof *t->ranks);
   reserve_rows(t, p);
-  arena scratch = { 0 };
+  arena scratch = { 0 }, of_run = { 0 };
   common c = common_of(p, m, holds, threads, &scratch);
-  engine e = engine_new(t, p, m, places, &c, &scratch);
+  engine e = engine_new(t, p, m, places, &c, &of_run);
   bool complete = run(t, &e, d);
   slowdown *of = complete ? slowdown_of_ranks(t, &e, threads, &scratch) : NULL;
   int64_t *busy = ARENA_ARRAY(&scratch, int64_t, p->rank_count);
@@ -886,8 +888,9 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
       follow_ranks(t, &e, of, threads, &scratch);
     }
     note_busy(t, busy);
-    complete = run_slowed(t, &e, of, &c, &scratch, d);
+    complete = run_slowed(t, &e, of, &c, &of_run, d);
   }
+  arena_release(&of_run);
   arena_release(&scratch);
   return complete;
 }
