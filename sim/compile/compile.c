@@ -56,7 +56,9 @@ static void add_messages(plan *p, const settings *s)
   assert(p->messages.count == (stages - 1) * 2 * s->derived.num_microbatches);
 }
 
-static walk walk_new(compilation *c, const settings *s, plan *p, uint32_t pp_rank, arena *a)
+/* In `a` is what outlives the walk. */
+static walk walk_new(compilation *c, const settings *s, plan *p, uint32_t pp_rank, arena *a,
+                     arena *scratch)
 {
   walk w = { .settings = s, .plan = p, .rank = &c->plan.ranks[pp_rank], .pp_rank = pp_rank };
   w.chunk_count = c->shapes[pp_rank].chunk_count;
@@ -64,21 +66,21 @@ static walk walk_new(compilation *c, const settings *s, plan *p, uint32_t pp_ran
   w.schedule = *c->shapes[pp_rank].schedule;
   w.iteration = c->iteration;
   w.every_turn = c->every_turn;
-  w.memory = a;
+  w.memory = scratch;
   uint32_t instances = (uint32_t)s->derived.num_microbatches * w.chunk_count;
   assert(w.rank->ops.count == 0 && w.rank->marks.count == 1);
   ARRAY_RESERVE(&w.references, w.rank->buffers.capacity);
-  w.instances = ARENA_ARRAY(a, instance *, instances);
-  w.free_instances = ARENA_ARRAY(a, instance *, w.chunk_count);
-  w.entry_key = ARENA_ARRAY(a, uint32_t *, w.chunk_count);
+  w.instances = ARENA_ARRAY(scratch, instance *, instances);
+  w.free_instances = ARENA_ARRAY(scratch, instance *, w.chunk_count);
+  w.entry_key = ARENA_ARRAY(scratch, uint32_t *, w.chunk_count);
   for (uint32_t i = 0; i < w.chunk_count; i++)
-    w.entry_key[i] = ARENA_ARRAY(a, uint32_t, w.programs[i]->entries.count);
+    w.entry_key[i] = ARENA_ARRAY(scratch, uint32_t, w.programs[i]->entries.count);
   w.copied_bytes = ARENA_ARRAY(a, int64_t *, w.chunk_count);
   for (uint32_t i = 0; i < w.chunk_count; i++)
     w.copied_bytes[i] = ARENA_ARRAY(a, int64_t, c->shapes[pp_rank].chunks[i].group_count);
-  w.weight_of = ARENA_ARRAY(a, uint32_t *, w.chunk_count);
-  w.gradient_of = ARENA_ARRAY(a, uint32_t *, w.chunk_count);
-  w.posted = ARENA_ARRAY(a, uint32_t, w.schedule.count);
+  w.weight_of = ARENA_ARRAY(scratch, uint32_t *, w.chunk_count);
+  w.gradient_of = ARENA_ARRAY(scratch, uint32_t *, w.chunk_count);
+  w.posted = ARENA_ARRAY(scratch, uint32_t, w.schedule.count);
   walk_number_host_keys(&w);
   return w;
 }
@@ -110,7 +112,8 @@ static const char *defects_of(const walk *w, arena *a)
   assert(w->policy != NULL);
   const char *own = w->policy->defects != NULL ? w->policy->defects(w->state) : NULL;
   const char *other = w->beside != NULL ? w->beside->defects(w->beside_state) : NULL;
-  if (own == NULL || other == NULL) return own != NULL ? own : other;
+  if (own == NULL && other == NULL) return NULL;
+  if (own == NULL || other == NULL) return arena_strdup(a, own != NULL ? own : other);
   return arena_printf(a, "%s; %s", own, other);
 }
 
@@ -138,9 +141,11 @@ static bool compile_rank(compilation *c, const settings *s, const lowered_ranks 
   *steps = schedule_of_rank(s, pp_rank, a);
   c->shapes[pp_rank] = shape_of(s, pp_rank, c->programs[pp_rank], steps, a);
 
-  walk w = walk_new(c, s, p, pp_rank, a);
-  if (!begin_policies(&w, c, a, d)) {
+  arena scratch = { 0 }; /* of the walk and its policies */
+  walk w = walk_new(c, s, p, pp_rank, a, &scratch);
+  if (!begin_policies(&w, c, &scratch, d)) {
     walk_release(&w);
+    arena_release(&scratch);
     return false;
   }
   c->copied_turns[pp_rank] = walk_rank(&w);
@@ -155,6 +160,7 @@ static bool compile_rank(compilation *c, const settings *s, const lowered_ranks 
   c->offloaded_groups[pp_rank] = w.offloaded_groups;
   c->copied_bytes[pp_rank] = (const int64_t *const *)w.copied_bytes;
   walk_release(&w);
+  arena_release(&scratch);
   return diag_ok(d);
 }
 

@@ -7,8 +7,10 @@ uint32_t static_tensor(walk *w, const static_allocation *what)
 {
   int64_t elements = what->bytes / dtype_bytes((dtype)what->type);
   assert(what->bytes % dtype_bytes((dtype)what->type) == 0);
-  *ARRAY_PUSH(&w->plan->tensors) =
-      (plan_tensor){ .name = what->name, .dtype = what->type, .rank = 1, .shape = { elements } };
+  *ARRAY_PUSH(&w->plan->tensors) = (plan_tensor){ .name = arena_strdup(w->plan->names, what->name),
+                                                  .dtype = what->type,
+                                                  .rank = 1,
+                                                  .shape = { elements } };
   return w->plan->tensors.count - 1;
 }
 
