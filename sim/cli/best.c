@@ -3,18 +3,32 @@
 #include <assert.h>
 
 #include "sim/base/units.h"
+#include "sim/cli/paste.h"
 #include "sim/config/megatron/paste.h"
 #include "sim/report/prediction.h"
 
-void best_paste(best_notes *n, const settings *given, const candidate *c, arena *a)
+static void paste_into_file(best_notes *n, const load_options *o, const settings *given,
+                            const candidate *c, const machine *m, arena *a)
+{
+  n->program = paste_program(o)->name;
+  n->flags = paste_find(o, given, c, m, a);
+  n->left_out = n->flags != NULL ? "" : NULL;
+}
+
+void best_paste(best_notes *n, const load_options *o, const settings *given, const candidate *c,
+                const machine *m, arena *a)
 {
   settings s;
   megatron_pasted pasted;
   diag quiet = { .quiet = true };
-  assert(n->flags == NULL && n->left_out == NULL);
-  if (!candidate_settings(&s, given, c, "best", a, &quiet) || !megatron_takes_options(&s) ||
-      !megatron_paste(&pasted, c->sets, c->set_count, a))
+  assert(n->program == NULL && n->flags == NULL && n->left_out == NULL);
+  if (paste_program(o) != NULL) {
+    paste_into_file(n, o, given, c, m, a);
     return;
+  }
+  if (!candidate_settings(&s, given, c, "best", a, &quiet) || uses_hf(&s)) return;
+  n->program = "Megatron-LM";
+  if (!megatron_paste(&pasted, c->sets, c->set_count, a)) return;
   n->flags = pasted.flags;
   n->left_out = pasted.left_out;
 }

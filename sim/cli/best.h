@@ -2,6 +2,7 @@
 #ifndef OFFSIM_SIM_CLI_BEST_H
 #define OFFSIM_SIM_CLI_BEST_H
 
+#include "sim/load/load.h"
 #include "sim/report/tuned.h"
 
 /* Predicts it once more: `why` and `unsafe`. False after a diag error: another
@@ -13,8 +14,8 @@ bool best_find(best_notes *n, const settings *given, const candidate *c, const m
 bool best_slacken(best_notes *n, const settings *given, const candidate *c, const machine *m,
                   uint32_t threads, arena *a, diag *d);
 
-/* The flags of a setting, and the options that have to go; once. Nothing where no
- * options of Megatron-LM's say it. */
-void best_paste(best_notes *n, const settings *given, const candidate *c, arena *a);
+/* What the program that runs the settings has to be given, and the options that have to go; once. */
+void best_paste(best_notes *n, const load_options *o, const settings *given, const candidate *c,
+                const machine *m, arena *a);
 
 #endif

@@ -109,7 +109,7 @@ static bool write_page(const sweep_options *o, const sweep *w, taking *t, arena 
   if (t->best.verdicts[SWEEP_FITS] > 0) {
     candidate best = space_at(w->space, t->shown.items[0].tried.order);
     if (!best_find(&notes, w->given, &best, w->machine, w->threads, a, d)) return false;
-    best_paste(&notes, w->given, &best, a);
+    best_paste(&notes, &o->load, w->given, &best, w->machine, a);
   }
   if (!packed_open(&f, o->html, d)) return false;
   sweep_html(&t->best, &t->shown, w, sweep_fingerprint(w->given, w->machine, a), &notes,

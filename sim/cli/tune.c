@@ -147,7 +147,10 @@ static bool search(const tune_options *o, const tune_request *r, arena *a, diag 
     ok = best_find(&notes, r->given, &t.items[0].row.tried, r->machine, r->threads, a, d);
   if (ok && t.count > 0)
     ok = best_slacken(&notes, r->given, &t.items[0].row.tried, r->machine, r->threads, a, d);
-  if (ok && t.count > 0) best_paste(&notes, r->given, &tuned_pasted(&t)->row.tried, a);
+  if (ok && t.count > 0) {
+    const candidate *pasted = &tuned_pasted(&t)->row.tried;
+    best_paste(&notes, &o->load, r->given, pasted, r->machine, a);
+  }
   if (ok && o->json) tuned_json(&t, r, &notes, stdout);
   if (ok && !o->json && !is_silent(o)) tuned_table(&t, r, &notes, stdout, a);
   if (ok && o->csv != NULL) ok = write_csv(&t, o->csv, d);

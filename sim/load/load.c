@@ -299,8 +299,10 @@ bool load_given(const load_options *o, settings *s, const machine **m, arena *a,
                                     .world_size_given = sets_world_size(o),
                                     .presets = presets_of(o) };
   hf_config_facts facts = { 0 };
-  axolotl_options axolotl = { .ignore_unknown = o->ignore_unknown };
-  verl_options verl = { .ignore_unknown = o->ignore_unknown, .presets = presets_of(o) };
+  axolotl_options axolotl = { .ignore_unknown = o->ignore_unknown, .lines = o->lines };
+  verl_options verl = { .ignore_unknown = o->ignore_unknown,
+                        .presets = presets_of(o),
+                        .lines = o->lines };
   /* each file reports its own errors */
   if (o->hf_config != NULL) hf_config_read(s, o->hf_config, &facts, a, d);
   diag_go_on(d);

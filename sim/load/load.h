@@ -30,6 +30,7 @@ typedef struct load_options {
   const char *arguments[SCRIPT_VALUES];   /* --arg */
   uint32_t environment_count, argument_count;
   bool ignore_unknown; /* --ignore-unknown */
+  const char *lines;   /* added to the training file of Axolotl or verl; NULL: none */
 } load_options;
 
 /* These options, as the first table of a verb. */

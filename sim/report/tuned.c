@@ -1,6 +1,7 @@
 #include "sim/report/tuned.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "sim/base/units.h"
 #include "sim/predict/budget_bound.h"
@@ -97,16 +98,18 @@ static void print_faster_unsafe(const tuned *t, FILE *out, arena *a)
 }
 
 /* How much of the best a user has without offsim's own. */
-static void print_today(const tuned *t, FILE *out, arena *a)
+static void print_today(const tuned *t, const tune_request *r, FILE *out, arena *a)
 {
+  bool of_verl = r->given->derived.of_verl;
   const sweep_row *today = &t->today.row, *best = &t->items[0].row;
   if (today->step_ps == 0) return;
-  fputs("own       the first is offsim's own: docs/systems/planned.md says what it does, and how "
-        "PyTorch does it\n",
-        out);
-  fprintf(out, "today     %s, %s %% more, is the best that frameworks have:\n         ",
+  fprintf(out, "own       %s: docs/systems/planned.md says what %s does, and how PyTorch does it\n",
+          of_verl ? "verl does not have the first" : "the first is offsim's own",
+          of_verl ? "offsim's own" : "it");
+  fprintf(out, "today     %s, %s %% more, is the best that %s:\n         ",
           figure_with_unit(a, today->step_ps, unit_of_time(best->step_ps)),
-          figure_percent(a, today->step_ps - best->step_ps, best->step_ps, 2));
+          figure_percent(a, today->step_ps - best->step_ps, best->step_ps, 2),
+          of_verl ? "verl has" : "frameworks have");
   candidate_sets_print(&today->tried, out);
 }
 
@@ -122,6 +125,32 @@ static void print_nothing_fits(const tuned *t, FILE *out, arena *a)
     fprintf(out, ": each allocates at least %s",
             figure_with_unit(a, t->least_too_large_bytes, unit_of_bytes(t->least_too_large_bytes)));
   fputs("; --over varies more, such as parallelism or micro_batch_size\n", out);
+}
+
+/* A file's lines go into it as they are. */
+static void print_lines(const char *text, FILE *out)
+{
+  const char *head = "flags     ";
+  for (; *text != '\0'; head = "          ") {
+    int length = (int)strcspn(text, "\n");
+    fprintf(out, "%s%.*s\n", head, length, text);
+    text += length + (text[length] == '\n');
+  }
+}
+
+static void print_flags(const best_notes *n, FILE *out)
+{
+  if (n->program == NULL) return;
+  if (n->flags == NULL)
+    fprintf(out, "flags     none: %s has nothing that says it\n", n->program);
+  else if (*n->flags == '\0' && *n->left_out == '\0')
+    fputs("flags     none: what was given says it\n", out);
+  else if (strchr(n->flags, '\n') != NULL)
+    print_lines(n->flags, out);
+  else if (*n->flags != '\0')
+    wrap_text(out, "flags     ", 10, n->flags, " ");
+  if (n->left_out != NULL && *n->left_out != '\0')
+    wrap_text(out, "without   ", 10, n->left_out, " ");
 }
 
 void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FILE *out, arena *a)
@@ -146,10 +175,8 @@ void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FIL
   wrap_line(out, 10, "the best  %s", n->why);
   print_slack(n, best, out, a);
   print_faster_unsafe(t, out, a);
-  print_today(t, out, a);
-  if (n->flags != NULL && *n->flags != '\0') wrap_text(out, "flags     ", 10, n->flags, " ");
-  if (n->left_out != NULL && *n->left_out != '\0')
-    wrap_text(out, "without   ", 10, n->left_out, " ");
+  print_today(t, r, out, a);
+  print_flags(n, out);
 }
 
 /* ---- for programs ---- */
@@ -179,6 +206,7 @@ static void json_text(FILE *out, const char *key, const char *text, const char *
 
 void best_notes_json(const best_notes *n, FILE *out)
 {
+  json_text(out, "program", n->program, ",\n");
   json_text(out, "flags", n->flags, ",\n");
   json_text(out, "left_out", n->left_out, ",\n");
   json_text(out, "why", n->why, ",\n");

@@ -483,7 +483,9 @@ bool choices_add(space *to, const settings *given, const settings *resolved, int
   choosing x = { .given = given, .resolved = resolved, .device_bytes = device_bytes, .memory = a };
   *keep_all = to->axis_count == 0 ? keep_all_of(&x) : NULL;
   bool recomputes = !varies_recompute(to), offloads = !varies_offload(to);
-  bool segments = !space_varies(to, KEY_software_expandable_segments);
+  /* verl's workers turn them on themselves */
+  bool of_workers = given->derived.of_verl && given->software.expandable_segments;
+  bool segments = !of_workers && !space_varies(to, KEY_software_expandable_segments);
   if (uses_hf(resolved)) {
     if (recomputes && offloads) {
       add_systems(&x);

@@ -55,11 +55,21 @@ static bool take_refusal(tuning *x, const diag *quiet)
   return false;
 }
 
+/* verl's FSDP engines recompute whole layers, and have an offload of their own. */
+static bool verl_lacks(const settings *s)
+{
+  system_choice system = s->offload.system;
+  return s->derived.of_verl && uses_hf(s) &&
+         ((system != SYSTEM_none && system != SYSTEM_verl && system != SYSTEM_veomni) ||
+          s->offload.layer_offloading || s->recompute.selective_checkpointing ||
+          s->recompute.every_n_layers != 1);
+}
+
 static bool is_own(const settings *s)
 {
-  return s->offload.system == SYSTEM_planned || s->derived.layer_keeps_mlp != NULL ||
-         s->derived.layer_keeps_activation != NULL || s->derived.layer_recomputes_mlp != NULL ||
-         strcmp(s->recompute.recompute_layers, "1") != 0;
+  return verl_lacks(s) || s->offload.system == SYSTEM_planned ||
+         s->derived.layer_keeps_mlp != NULL || s->derived.layer_keeps_activation != NULL ||
+         s->derived.layer_recomputes_mlp != NULL || strcmp(s->recompute.recompute_layers, "1") != 0;
 }
 
 static bool look_at(void *of, uint32_t i)

@@ -47,7 +47,7 @@ typedef struct tune_request {
 typedef struct tuned_setting {
   sweep_row row;
   bool unsafe;
-  bool is_own; /* offsim's own: no framework has it today */
+  bool is_own; /* offsim's own: no framework has it today, or not verl, which runs it */
 } tuned_setting;
 
 typedef struct tuned {

@@ -1,5 +1,7 @@
 #include "sim/config/axolotl/axolotl.h"
 
+#include <string.h>
+
 #include "sim/base/file.h"
 #include "sim/config/axolotl/parts.h"
 #include "sim/config/other_files.h"
@@ -52,5 +54,9 @@ bool axolotl_read(settings *s, const char *path, const axolotl_options *options,
 {
   size_t length;
   const char *text = file_read(a, path, FILE_TEXT_LIMIT_BYTES, &length, d);
+  if (text != NULL && options->lines != NULL) {
+    text = arena_printf(a, "%s\n%s", text, options->lines);
+    length = strlen(text);
+  }
   return text != NULL && axolotl_parse(s, path, text, length, options, a, d);
 }

@@ -22,9 +22,11 @@
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
 #include "sim/config/settings.h"
+#include "sim/config/training_lines.h"
 
 typedef struct axolotl_options {
   bool ignore_unknown; /* keys that Axolotl does not have are listed in notes and skipped */
+  const char *lines;   /* at the file's end, where they count; NULL: none */
 } axolotl_options;
 
 /* Reads a file; "-" is standard input. False after a diag error. */
@@ -33,5 +35,8 @@ bool axolotl_read(settings *s, const char *path, const axolotl_options *options,
 /* The same from memory; `path` only names the text in messages and must outlive `s`. */
 bool axolotl_parse(settings *s, const char *path, const char *text, size_t length,
                    const axolotl_options *options, arena *a, diag *d);
+
+/* What a file may say of gradient checkpointing, offloading and keys that set one of offsim's. */
+training_rows axolotl_rows;
 
 #endif

@@ -22,6 +22,14 @@ static const foreign_key *find(const char *name)
   return NULL;
 }
 
+const char *axolotl_key_of(setting_key key)
+{
+  for (size_t i = 0; i < ROWS; i++)
+    if (rows[i].effect == FOREIGN_SETS && rows[i].key == key && strchr(rows[i].name, '.') == NULL)
+      return rows[i].name;
+  return NULL;
+}
+
 /* Whether the table has members of the mapping `name`. */
 static bool has_members(const char *name)
 {

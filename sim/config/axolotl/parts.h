@@ -59,6 +59,8 @@ const char *axolotl_join(const axolotl_reader *r, const char *list, const char *
 
 /* Every key of the file by the table keys.def. */
 bool axolotl_apply_keys(const axolotl_reader *r);
+/* The top-level key of the table that sets the scenario key, or NULL. */
+const char *axolotl_key_of(setting_key key);
 
 /* Precision, attention, optimizer, sharding. */
 bool axolotl_apply_training(const axolotl_reader *r);

@@ -59,8 +59,9 @@ typedef struct verl_reader {
   diag *d;
 } verl_reader;
 
-/* text.c: the two forms, into r->given. False after a diag error. */
-bool verl_collect(verl_reader *r, const char *text, size_t length);
+/* text.c: the two forms, into r->given, and after them `lines` of overrides (NULL: none). False after a
+ * diag error. */
+bool verl_collect(verl_reader *r, const char *text, size_t length, const char *lines);
 
 /* trainer.c: whose keys they are, and the names that the other files know. */
 void verl_find_trainer(verl_reader *r);

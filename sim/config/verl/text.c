@@ -236,8 +236,25 @@ static bool collect_shell(verl_reader *r, const char *text, size_t length)
   return true;
 }
 
-bool verl_collect(verl_reader *r, const char *text, size_t length)
+static void add_lines(verl_reader *r, const char *lines)
 {
-  return text_looks_like_mapping(text) ? collect_mapping(r, text, length)
-                                       : collect_shell(r, text, length);
+  while (*lines != '\0') {
+    const char *name, *line = arena_strndup(r->a, lines, strcspn(lines, "\n"));
+    size_t length = override_name(line, &name);
+    source_pos at = { r->path, 0, 0 };
+    name = arena_strndup(r->a, name, length);
+    *ARRAY_PUSH(&r->given) = (verl_given){
+      .name = name, .said = name, .value = strchr(line, '=') + 1, .at = at, .value_at = at
+    };
+    lines += strlen(line);
+    lines += *lines == '\n';
+  }
+}
+
+bool verl_collect(verl_reader *r, const char *text, size_t length, const char *lines)
+{
+  bool good = text_looks_like_mapping(text) ? collect_mapping(r, text, length)
+                                            : collect_shell(r, text, length);
+  if (good && lines != NULL) add_lines(r, lines);
+  return good;
 }

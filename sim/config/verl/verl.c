@@ -67,7 +67,7 @@ bool verl_parse(settings *s, const char *path, const char *text, size_t length,
                     .presets = options->presets,
                     .a = a,
                     .d = d };
-  bool done = verl_collect(&r, text, length) && apply(&r);
+  bool done = verl_collect(&r, text, length, options->lines) && apply(&r);
 
   ARRAY_FREE(&r.given);
   return done;

@@ -24,11 +24,13 @@
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
 #include "sim/config/settings.h"
+#include "sim/config/training_lines.h"
 #include "sim/shell/shell.h"
 
 typedef struct verl_options {
   bool ignore_unknown;   /* keys that verl does not have are listed in notes and skipped */
   shell_presets presets; /* --env and --arg, for a launch script */
+  const char *lines;     /* overrides after those of the file, one a line; NULL: none */
 } verl_options;
 
 /* Reads a file; "-" is standard input. False after a diag error. */
@@ -37,5 +39,9 @@ bool verl_read(settings *s, const char *path, const verl_options *options, arena
 /* The same from memory; `path` only names the text in messages and must outlive `s`. */
 bool verl_parse(settings *s, const char *path, const char *text, size_t length,
                 const verl_options *options, arena *a, diag *d);
+
+/* Overrides of recomputation, offload and the micro-batch; the SFT trainers' names are the first. */
+enum { VERL_NAMINGS = 2 };
+training_rows verl_rows;
 
 #endif

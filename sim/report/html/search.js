@@ -48,7 +48,7 @@ function putPasted(name, text) {
 function putPaste() {
   if (!best) return;
   putPasted("for offsim", commands[0].trim());
-  if (figures.flags) putPasted("for Megatron-LM", figures.flags);
+  if (figures.flags) putPasted(`for ${figures.program}`, figures.flags);
   if (figures.left_out) putPasted("of Megatron-LM's options, leave out", figures.left_out);
 }
 
