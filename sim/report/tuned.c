@@ -72,6 +72,39 @@ static void print_bounds(const tuned *t, const tune_request *r, FILE *out, arena
             " ");
 }
 
+/* One kind of memory at a time: what the other keeps out it does not buy. */
+static void print_larger(const larger_budget *l, int64_t bytes, const char *option, const tuned *t,
+                         FILE *out, arena *a)
+{
+  const sweep_row *row = &l->setting.row;
+  const char *less = "";
+  if (row->step_ps == 0) return;
+  if (t->count > 0)
+    less = arena_printf(
+        a, ", %s %% less",
+        figure_percent(a, t->items[0].row.step_ps - row->step_ps, t->items[0].row.step_ps, 2));
+  wrap_text(out, "more", 10,
+            arena_printf(a, "with %s GiB more, %s %s, a step takes %s%s:",
+                         figure(a, l->bytes - bytes, GIB, 3), option, figure(a, l->bytes, GIB, 3),
+                         figure_with_unit(a, row->step_ps, unit_of_time(row->step_ps)), less),
+            " ");
+  fputs("         ", out);
+  candidate_sets_print(&row->tried, out);
+}
+
+static void print_more(const tuned *t, const tune_request *r, FILE *out, arena *a)
+{
+  print_larger(&t->larger_gpu, machine_usable_bytes(r->machine), "--gpu-memory", t, out, a);
+  print_larger(&t->larger_host, r->machine->host.memory_bytes, "--host-memory", t, out, a);
+  if (t->count == 0 || t->larger_gpu.setting.row.step_ps > 0 ||
+      t->larger_host.setting.row.step_ps > 0)
+    return;
+  const char *none = "more memory makes no step 1 % shorter";
+  if (t->fastest_bound_ps < worth_ps(t->items[0].row.step_ps))
+    none = "of the settings that do not fit, none is known to be 1 % faster in more memory";
+  wrap_line(out, 10, "more      %s", none);
+}
+
 /* The fastest setting may use the link all the time: then a link that is not as fast as the machine's
  * file says costs it most. */
 static void print_slack(const best_notes *n, const sweep_row *best, FILE *out, arena *a)
@@ -158,6 +191,7 @@ void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FIL
   print_counts(t, r, out, a);
   if (t->count == 0) {
     print_nothing_fits(t, out, a);
+    print_more(t, r, out, a);
     print_faster_unsafe(t, out, a);
     return;
   }
@@ -173,6 +207,7 @@ void tuned_table(const tuned *t, const tune_request *r, const best_notes *n, FIL
     ranking_sets_print(i + 1, &t->items[i].row.tried, out);
   print_bounds(t, r, out, a);
   wrap_line(out, 10, "the best  %s", n->why);
+  print_more(t, r, out, a);
   print_slack(n, best, out, a);
   print_faster_unsafe(t, out, a);
   print_today(t, r, out, a);
@@ -192,6 +227,29 @@ static void json_setting(const tuned_setting *s, FILE *out)
   fprintf(out, "\"safe\": %s, ", s->unsafe ? "false" : "true");
   throughput_members(out, s->row.speed);
   seconds_member(out, "step_time_s", s->row.step_ps, " }");
+}
+
+static void json_setting_or_null(const char *key, const tuned_setting *s, FILE *out)
+{
+  fprintf(out, "  \"%s\": ", key);
+  if (s->row.step_ps == 0)
+    fputs("null", out);
+  else
+    json_setting(s, out);
+  fputs(",\n", out);
+}
+
+static void json_larger(const char *key, const larger_budget *l, FILE *out)
+{
+  fprintf(out, "  \"%s\": ", key);
+  if (l->setting.row.step_ps == 0) {
+    fputs("null", out);
+  } else {
+    fprintf(out, "{ \"bytes\": %" PRId64 ", \"setting\": ", l->bytes);
+    json_setting(&l->setting, out);
+    fputs(" }", out);
+  }
+  fputs(",\n", out);
 }
 
 static void json_text(FILE *out, const char *key, const char *text, const char *after)
@@ -234,17 +292,11 @@ void tuned_json(const tuned *t, const tune_request *r, const best_notes *n, FILE
     fputs("\"slower_copies_step_time_s\": null,\n", out);
   else
     seconds_member(out, "slower_copies_step_time_s", n->slower_copies_ps, ",\n");
-  fputs("  \"faster_unsafe\": ", out);
-  if (t->faster_unsafe.row.step_ps == 0)
-    fputs("null", out);
-  else
-    json_setting(&t->faster_unsafe, out);
-  fputs(",\n  \"today\": ", out);
-  if (t->today.row.step_ps == 0)
-    fputs("null", out);
-  else
-    json_setting(&t->today, out);
-  fputs(",\n  \"best\": [", out);
+  json_setting_or_null("faster_unsafe", &t->faster_unsafe, out);
+  json_setting_or_null("today", &t->today, out);
+  json_larger("larger_gpu_memory", &t->larger_gpu, out);
+  json_larger("larger_host_memory", &t->larger_host, out);
+  fputs("  \"best\": [", out);
   for (uint32_t i = 0; i < t->count; i++) {
     fputs(i == 0 ? "\n    " : ",\n    ", out);
     json_setting(&t->items[i], out);

@@ -10,6 +10,7 @@
 #include "sim/predict/bounds.h"
 #include "sim/predict/common_plans.h"
 #include "sim/predict/requested.h"
+#include "sim/tune/larger_budget.h"
 #include "sim/world/deal.h"
 
 /* ---- what settings are the same, and which share a bound ---- */
@@ -26,6 +27,7 @@ typedef struct option {
   uint32_t first; /* index of the first that has its plans in common with it */
   bool legal;
   bool own; /* offsim's: no framework has it today */
+  bool offloads;
   XXH128_hash_t self, common, run;
   int64_t step_bound_ps; /* of its run */
 } option;
@@ -35,6 +37,8 @@ typedef struct tuning {
   tuned *to;
   option *options;
   uint32_t count;
+  misfit *misfits;
+  uint32_t misfit_count;
   pthread_mutex_t lock; /* of the diag */
   diag *diag;
 } tuning;
@@ -82,6 +86,7 @@ static bool look_at(void *of, uint32_t i)
   if (x->options[i].legal) {
     settings run = run_of(&s), common = common_settings(&s);
     x->options[i].own = is_own(&s);
+    x->options[i].offloads = !is_without_offload(&s);
     x->options[i].self = settings_digest(&s);
     x->options[i].common = settings_digest(&common);
     x->options[i].run = settings_digest(&run);
@@ -241,7 +246,8 @@ typedef enum outcome {
 typedef struct trial {
   outcome outcome;
   int64_t requested_bytes; /* or less; 0: not known */
-  tuned_setting found;     /* `tried` is of the process that predicted it */
+  int64_t host_missing_bytes;
+  tuned_setting found; /* `tried` is of the process that predicted it */
 } trial;
 
 typedef struct common_trials {
@@ -352,7 +358,9 @@ static void predict_option(const tuning *x, const option *o, const settings *s, 
   t->found.unsafe = unsafe;
   t->found.is_own = o->own;
   if (predict_common(&p, s, x->of->machine, plans, &a, d)) {
+    shortage missing = prediction_shortage(&p);
     sweep_row_take(row, &p);
+    if (missing.cause == SHORT_ON_HOST) t->host_missing_bytes = missing.missing_bytes;
     assert(row->step_ps >= o->step_bound_ps && "the step bound holds");
     assert(row->verdict != SWEEP_FITS || row->step_ps >= x->to->budget.step_ps);
     if (row->verdict == SWEEP_FITS && (named || is_among_best(x, &t->found)))
@@ -426,6 +434,21 @@ static void insert(tuning *x, const tuned_setting *s)
   t->items[at] = *s;
 }
 
+/* What may be the best in more memory. */
+static void take_misfit(tuning *x, const option *o, const trial *t)
+{
+  bool fits = t->outcome != TOO_LARGE && t->found.row.verdict == SWEEP_FITS;
+  if (fits || (t->outcome != TOO_LARGE && t->outcome != PREDICTED)) return;
+  misfit *m = &x->misfits[x->misfit_count++];
+  *m = (misfit){ .first = o->first,
+                 .offloads = o->offloads,
+                 .step_bound_ps = o->step_bound_ps,
+                 .requested_bytes = t->requested_bytes,
+                 .host_missing_bytes = t->host_missing_bytes,
+                 .setting = t->found };
+  m->setting.is_own = o->own;
+}
+
 static void take_trial(tuning *x, const trial *t)
 {
   tuned *to = x->to;
@@ -495,6 +518,7 @@ static void predict_all(tuning *x, const tune_progress *show)
       for (uint32_t k = 0; k < w.settings[i]; k++) {
         w.trials[i].of[k].found.row.tried = space_at(x->of->space, w.options[i][k].index);
         take_trial(x, &w.trials[i].of[k]);
+        take_misfit(x, &w.options[i][k], &w.trials[i].of[k]);
       }
   }
   x->to->too_slow += x->count - next;
@@ -507,7 +531,12 @@ bool tune(tuned *t, const tune_request *r, const tune_progress *show, arena *a, 
   uint32_t all = space_count(r->space);
   assert(r->best >= 1 && r->threads >= 1);
   *t = (tuned){ .items = ARENA_ARRAY(a, tuned_setting, r->front ? all : r->best), .all = all };
-  tuning x = { .of = r, .to = t, .options = ARENA_ARRAY(a, option, all), .count = all, .diag = d };
+  tuning x = { .of = r,
+               .to = t,
+               .options = ARENA_ARRAY(a, option, all),
+               .count = all,
+               .misfits = ARENA_ARRAY(a, misfit, all),
+               .diag = d };
   pthread_mutex_init(&x.lock, NULL);
   show->show(show->context, 0, all, "settings: which are legal?");
   deal_items(x.options, all, sizeof *x.options, r->threads, look_at, &x);
@@ -521,6 +550,8 @@ bool tune(tuned *t, const tune_request *r, const tune_progress *show, arena *a, 
   if (t->count > 0 && t->faster_unsafe.row.step_ps >= t->items[0].row.step_ps)
     t->faster_unsafe = (tuned_setting){ 0 };
   if (t->count == 0 || !t->items[0].is_own) t->today = (tuned_setting){ 0 };
+  show->show(show->context, 0, x.misfit_count, "what more memory would buy");
+  if (diag_ok(d)) find_larger_budgets(t, r, x.misfits, x.misfit_count, d);
   pthread_mutex_destroy(&x.lock);
   assert(!diag_ok(d) || t->refused + t->same + t->too_large + t->too_slow + t->dominated +
                                 t->unsafe + t->predicted ==

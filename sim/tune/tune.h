@@ -50,6 +50,19 @@ typedef struct tuned_setting {
   bool is_own; /* offsim's own: no framework has it today, or not verl, which runs it */
 } tuned_setting;
 
+/* What takes this or more, beside the best, is not worth more memory: it has to gain more than 1 %. */
+static inline int64_t worth_ps(int64_t best_ps)
+{
+  return best_ps - best_ps / 100;
+}
+
+/* A setting that does not fit, is faster than the best by what is worth it, and fits in so much memory of
+ * each GPU or each host, but not in 0.001 GiB less. Others may need less. */
+typedef struct larger_budget {
+  tuned_setting setting; /* step_ps 0: none is known */
+  int64_t bytes;         /* that PyTorch may have, or of pinned buffers */
+} larger_budget;
+
 typedef struct tuned {
   tuned_setting *items; /* the fastest first; of those that take the same time the one that
                          * reserves least, pins least, comes first in the space */
@@ -58,8 +71,9 @@ typedef struct tuned {
                                 * faster than all of the items; otherwise step_ps is 0 */
   tuned_setting today; /* the fastest that frameworks have, if items[0] is offsim's own; otherwise,
                         * and if none fits, step_ps is 0 */
-  int64_t fastest_bound_ps; /* no setting of the space can be faster */
-  budget_bounds budget;     /* ... and fit; 0: not known */
+  int64_t fastest_bound_ps;              /* no setting of the space can be faster */
+  budget_bounds budget;                  /* ... and fit; 0: not known */
+  larger_budget larger_gpu, larger_host; /* the other memory stays as it is */
   /* Every setting of the space is counted once. */
   uint32_t all;
   uint32_t refused;    /* by the settings' rules, or by the offload system as it was released */

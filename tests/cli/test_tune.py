@@ -102,6 +102,41 @@ def test_a_faster_setting_that_is_not_safe_is_named(offsim):
     assert "--allow-unsafe lists such settings" in offsim("tune", *arguments, check=0).stdout
 
 
+GPU, HOST = "larger_gpu_memory", "larger_host_memory"
+
+
+@pytest.mark.parametrize("scenario, budget, key", [
+    ([LAYER, *sets("num_layers=8")], ["--gpu-memory", 3], GPU),
+    ([LAYER, *sets("num_layers=8")], ["--gpu-memory", 3.5, "--front"], GPU),
+    ([LAYER, *sets("num_layers=4")], ["--gpu-memory", 1], GPU),  # nothing fits
+    (["docs/examples/hf-16-layers.yaml"], ["--gpu-memory", 20, "--host-memory", 0.5], GPU),
+    (["docs/examples/hf-16-layers.yaml"], ["--gpu-memory", 20, "--host-memory", 0.5], HOST)])
+def test_what_more_memory_would_buy(offsim, scenario, budget, key):
+    """The named setting takes the named step in the named memory, and is not worth it or does not fit in 0.001 GiB less."""
+    found = tune(offsim, *scenario, *budget)
+    more, named = found[key], found[key]["setting"]
+    bytes_of = {GPU: found["capacity_bytes"], HOST: int(budget[3] * 2**30) if len(budget) == 4 else 2**50}
+    worth = found["best"][0]["step_time_s"] * 0.99 if found["best"] else 1e9
+    assert named["safe"] and named["step_time_s"] < worth and more["bytes"] > bytes_of[key]
+
+    def predict(memory):
+        bytes_of[key] = memory
+        words = [f"gpu.memory_bytes={bytes_of[GPU]}", "gpu.reserved_by_system_bytes=0", f"host.memory_bytes={bytes_of[HOST]}"]
+        changes = [word for change in words for word in ("--machine-set", change)]
+        return json.loads(offsim("predict", *scenario, *sets(*named["set"]), *changes, "--json", check=None).stdout)
+
+    enough, less = predict(more["bytes"]), predict(more["bytes"] - 2**30 // 1000 - 1)
+    assert enough["fits"] and enough["result"]["step_time_s"] == named["step_time_s"]
+    assert not less["fits"] or less["result"]["step_time_s"] >= worth
+
+
+def test_more_memory_may_buy_nothing(offsim):
+    arguments = [LAYER, *sets("num_layers=4"), "--best", 1]
+    found = tune(offsim, *arguments)
+    assert found[GPU] is None and found[HOST] is None
+    assert "more memory makes no step 1 % shorter" in offsim("tune", *arguments).stdout
+
+
 def test_what_no_framework_knows_is_not_searched(offsim):
     arguments = [LAYER, "--set", "num_layers=4", "--set", "offload.mode=fixed"]
     offsim("check", *arguments, "--set", "offload_modules=mlp_act", check=0)  # a what-if
