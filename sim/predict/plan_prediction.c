@@ -33,7 +33,7 @@ static replay_result replayed(int64_t capacity_bytes, const rank_plan *r, const 
   return result;
 }
 
-/* Where memory runs out, allocated bytes are those of memory enough, if no freed block waits. */
+/* Where memory runs out, allocated bytes are those without a limit, where no freed block waits. */
 static replay_result memory_of(const machine *m, const rank_plan *r, const rank_timeline *t,
                                arena *a)
 {

@@ -313,7 +313,7 @@ static bool replay_kind(turn *t, iteration_kind kind, uint32_t rank)
   return fits;
 }
 
-/* What memory enough would have allocated, if no freed block waits: the times end where it ran out. */
+/* Allocated bytes without a limit of memory. No freed block waits: the times end where memory ran out. */
 static void replay_without_limit(turn *t, uint32_t rank)
 {
   const setting_run *r = t->run;

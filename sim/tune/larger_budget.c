@@ -12,19 +12,18 @@ enum { PARTS = 1000, MOST_GIB = 1 << 20 };
 
 static int64_t bytes_of(int64_t parts)
 {
-  return parts / PARTS * GIB + parts % PARTS * GIB / PARTS;
+  return muldiv_i64(parts, GIB, PARTS);
 }
 
 static int64_t parts_below(int64_t bytes)
 {
-  return bytes / GIB * PARTS + bytes % GIB * PARTS / GIB;
+  return muldiv_i64(bytes, PARTS, GIB);
 }
 
-/* The least that have so many bytes. */
+/* The fewest that have at least these bytes. */
 static int64_t parts_for(int64_t bytes)
 {
-  int64_t parts = parts_below(bytes);
-  return bytes_of(parts) < bytes ? parts + 1 : parts;
+  return muldiv_up_i64(bytes, PARTS, GIB);
 }
 
 /* In the same memory. */
@@ -116,8 +115,8 @@ static bool look_at_group(looking *x, const misfit *of, uint32_t begin, uint32_t
   return x->parts < before;
 }
 
-/* Groups request more and more: what lies above one that helps is left out, what lies below one that does
- * not, too. */
+/* Halves the groups, which request more from one to the next: it goes on below one that helps, and above one
+ * that does not. */
 static void narrow(looking *x, const misfit *of, const uint32_t *begins, uint32_t begin,
                    uint32_t end, diag *d)
 {
@@ -131,7 +130,7 @@ static void narrow(looking *x, const misfit *of, const uint32_t *begins, uint32_
   }
 }
 
-/* What moves nothing, then the rest; in each what requests least first, and groups together. */
+/* Misfits without offload come first. Of each kind those that request least come first, groups together. */
 static int by_bytes(const void *left, const void *right)
 {
   const misfit *a = left, *b = right;

@@ -1,6 +1,6 @@
 /*
- * What more memory would buy: of the settings that do not fit, one that needs little more of it, and is
- * faster than the best that fits by what is worth a line (worth_ps).
+ * What more memory would buy: of the settings that do not fit, one that needs little more of it and takes
+ * less than worth_ps of the best that fits.
  *
  *     without offload   the one that requests most: if it is not faster, memory alone buys nothing;
  *                       then by halving the one that requests least of those that are

@@ -50,14 +50,14 @@ typedef struct tuned_setting {
   bool is_own; /* offsim's own: no framework has it today, or not verl, which runs it */
 } tuned_setting;
 
-/* What takes this or more, beside the best, is not worth more memory: it has to gain more than 1 %. */
+/* A step must be shorter than this to be worth more memory: 1 % less than the best. */
 static inline int64_t worth_ps(int64_t best_ps)
 {
   return best_ps - best_ps / 100;
 }
 
-/* A setting that does not fit, is faster than the best by what is worth it, and fits in so much memory of
- * each GPU or each host, but not in 0.001 GiB less. Others may need less. */
+/* A setting that does not fit and is faster than worth_ps of the best. It fits in `bytes` of each GPU or each
+ * host, but not in 0.001 GiB less. Others may need less. */
 typedef struct larger_budget {
   tuned_setting setting; /* step_ps 0: none is known */
   int64_t bytes;         /* that PyTorch may have, or of pinned buffers */
